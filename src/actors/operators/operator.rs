@@ -87,6 +87,17 @@ pub trait Operator: Send {
     /// Closes an epoch. All input of the epoch was pushed.
     fn barrier(&mut self, barrier: &Barrier, cx: &mut OpContext) -> Result<()>;
 
+    /// Whether there is work to do without input (a backfill's snapshot). While it is true and no message waits, the task calls `step` until
+    /// one `Emit` or `Done`; a message may enter right after that, so work of this kind is never in the way of a barrier.
+    fn has_background_work(&self) -> bool {
+        false
+    }
+
+    /// Whether a backfill is complete: all rows of the upstream's snapshot were emitted and changes just pass. `true` for all other operators.
+    fn is_backfilled(&self) -> bool {
+        true
+    }
+
     /// Bytes of memory that the operator's state holds, for the memory controller.
     fn memory_bytes(&self) -> usize {
         0
