@@ -7,7 +7,7 @@
 
 use crate::catalog::SourceSpec;
 use crate::table::TableDesc;
-use arrow::datatypes::{DataType, SchemaRef};
+use arrow::datatypes::{DataType, Field, SchemaRef};
 use eddyline_types::{EdgeId, FragmentId, JobId, ObjectId, OperatorId, TableId};
 use serde::{Deserialize, Serialize};
 
@@ -157,8 +157,7 @@ pub struct AggNode {
     /// The input never retracts: min and max need no multiset.
     pub append_only: bool,
     /// Table of groups: the group columns (key, in order), `_count int64` (rows), then the accumulator columns of each
-    /// call as `actors::operators::agg::state_columns(call)` gives them (count: int64; sum: value + int64 count of non-nulls; avg: sum + count;
-    /// append-only min/max: value; bool_and/or: int64 counts of true and false; calls with a multiset: none).
+    /// call as [`AggCall::state_fields`] gives them. A row is there while its group has rows (or, for the global group, always).
     pub state: TableId,
 }
 
@@ -176,8 +175,37 @@ pub struct AggCall {
     /// Type of the result (sum: the argument's wide type; avg: float64 or decimal).
     pub output: DataType,
     /// Multiset of values per group, for DISTINCT and for retractable min/max:
-    /// rows `(group columns, value, _weight int64)` keyed by all but the weight, distributed by the group columns.
+    /// rows `(group columns, value, _weight int64)` keyed by all but the weight, distributed by the group columns. A call without one and with `distinct` is refused (min, max, bool_and and bool_or need no `distinct`).
     pub multiset: Option<TableId>,
+}
+
+impl AggCall {
+    /// Accumulator columns of this call in the group's state row; `index` is its position among the calls, `argument` the type of its input column.
+    /// Sums are exact: 128 bits for integers (as decimal(38,0)), 256 for decimals; float sums keep the compensation and count NaN and infinities apart.
+    /// A call with a multiset has none. `None`: the function does not take the type.
+    pub fn state_fields(&self, index: usize, argument: Option<&DataType>) -> Option<Vec<Field>> {
+        let field = |name: &str, data_type: DataType, nullable: bool| Field::new(format!("_{index}_{name}"), data_type, nullable);
+        let int = |name: &str| field(name, DataType::Int64, false);
+        let sum = |argument: &DataType| match argument {
+            t if t.is_integer() => Some(vec![field("sum", DataType::Decimal128(38, 0), false), int("count")]),
+            DataType::Decimal128(_, scale) => Some(vec![field("sum", DataType::Decimal256(76, *scale), false), int("count")]),
+            DataType::Float32 | DataType::Float64 => {
+                let float = |name: &str| field(name, DataType::Float64, false);
+                Some(vec![float("sum"), float("rest"), int("nan"), int("inf"), int("neg_inf"), int("count")])
+            }
+            _ => None,
+        };
+        let fields = match self.function {
+            AggFunction::Count => vec![int("count")],
+            AggFunction::Sum | AggFunction::Avg => sum(argument?)?,
+            AggFunction::Min | AggFunction::Max => vec![field("value", self.output.clone(), true)],
+            AggFunction::BoolAnd | AggFunction::BoolOr => match argument? {
+                DataType::Boolean => vec![int("true"), int("false")],
+                _ => return None,
+            },
+        };
+        Some(if self.multiset.is_some() { Vec::new() } else { fields })
+    }
 }
 
 /// The aggregate functions that have their own incremental form.

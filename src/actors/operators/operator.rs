@@ -67,8 +67,10 @@ pub struct OpContext {
 /// # Contract
 /// The task: first calls `step` until `Done` (the operator asks for its state with `Need`); then, for every message, calls one of
 /// `push`, `watermark` or `barrier` and then `step` until `Done` before anything else. A chunk given by `Emit` is fully processed downstream before the next `step`.
-/// Input is a bag with weights: within an epoch any order, splitting or merging of chunks must lead to the same state and the same sum of deltas at the barrier.
-/// Rows may arrive retracted before they are inserted, within an epoch and (while a view is backfilling) across epochs: state must hold negative multiplicities.
+/// Input is a bag with weights: within an epoch any order, splitting or merging of chunks leads to the same state and the same sum of deltas at the barrier.
+/// Rows may arrive retracted before they are inserted: state must hold negative multiplicities.
+/// The first barrier is `Initial` when the domain starts, or any kind when the job joins a running domain; no chunk comes before it.
+/// The task puts `cx.writes` into the store before it passes the barrier on, so what is upstream of a barrier is readable at its epoch.
 ///
 /// The operator: does no I/O and reads no clock; holds at most the output of one step; never panics on data (overflow and failed expressions are errors or records).
 /// At a barrier it emits what is still to be emitted for the epoch (`step` after `barrier`); at a checkpoint it also pushes its state changes since the last checkpoint to `cx.writes`
