@@ -1,11 +1,27 @@
 //! Memcomparable keys: bytes whose order is the SQL order of the key columns. docs/FORMAT.md gives them byte by byte.
 //!
 //! This is the only hand-made encoding of row data. It is on disk: a change needs a new format version.
+//! Encoding is column by column into one contiguous buffer (sizes first, then typed loops), so it allocates nothing per row.
+//! Two properties that readers rely on: the bytes of the first k columns are a prefix of the whole key, and no key of k columns
+//! is a proper prefix of another key of the same k columns, so an equality on a key prefix is one byte range.
 
-use crate::Result;
+mod decode;
+mod encode;
+mod table;
+#[cfg(test)]
+mod tests;
+
+use crate::{Error, Result, SqlState};
 use arrow::array::{ArrayRef, BinaryArray};
-use arrow::datatypes::DataType;
+use arrow::datatypes::{DataType, IntervalUnit};
 use serde::{Deserialize, Serialize};
+use std::ops::Bound;
+
+pub(crate) use encode::{BYTES_END, ESCAPE, VALUE, hash_bytes};
+pub use table::TableKeyCodec;
+
+/// A range of keys: lower and upper bound.
+pub type KeyRange = (Bound<Vec<u8>>, Bound<Vec<u8>>);
 
 /// Type and order of one key column.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,6 +39,10 @@ impl KeyField {
     pub fn ascending(data_type: DataType) -> Self {
         KeyField { data_type, descending: false, nulls_first: false }
     }
+
+    fn order(&self) -> encode::Order {
+        encode::Order::new(self.descending, self.nulls_first)
+    }
 }
 
 /// Encodes and decodes key columns. Encoding with a codec of the first k fields gives a byte prefix of the whole key.
@@ -32,8 +52,14 @@ pub struct KeyCodec {
 }
 
 impl KeyCodec {
-    /// A codec for the given fields; refuses types that have no order (Map).
+    /// A codec for the given fields; refuses types that have no key form (maps, unions, dictionaries, ...) by name.
     pub fn new(fields: Vec<KeyField>) -> Result<Self> {
+        for field in &fields {
+            if !is_supported(&field.data_type) {
+                let message = format!("a column of type {} cannot be part of a key", field.data_type);
+                return Err(Error::user(SqlState::FEATURE_NOT_SUPPORTED, message));
+            }
+        }
         Ok(KeyCodec { fields })
     }
 
@@ -43,46 +69,85 @@ impl KeyCodec {
     }
 
     /// One key per row. `columns` are the first `columns.len()` key columns (a prefix is allowed), all of length `rows`.
+    /// String and binary columns may come in any of Arrow's layouts.
     pub fn encode(&self, columns: &[ArrayRef], rows: usize) -> Result<BinaryArray> {
-        let _ = (columns, rows);
-        Err(crate::Error::internal("key encoding is not written yet"))
+        self.check(columns, rows)?;
+        encode::encode(columns, &self.orders(), rows)
     }
 
-    /// The key columns back from keys. Malformed bytes are an error of kind `Corruption`, never a panic.
+    /// The key columns back from keys, with the declared types. Malformed bytes are an error of kind `Corruption`, never a panic.
+    /// Values come back in canonical form: -0 as 0, every NaN as one.
     pub fn decode(&self, keys: &BinaryArray) -> Result<Vec<ArrayRef>> {
-        let _ = keys;
-        Err(crate::Error::internal("key decoding is not written yet"))
+        decode::decode(&self.fields, keys, 0)
+    }
+
+    fn orders(&self) -> Vec<encode::Order> {
+        self.fields.iter().map(KeyField::order).collect()
+    }
+
+    fn check(&self, columns: &[ArrayRef], rows: usize) -> Result<()> {
+        if columns.len() > self.fields.len() {
+            return Err(Error::internal(format!("{} columns for a key of {}", columns.len(), self.fields.len())));
+        }
+        for (field, column) in self.fields.iter().zip(columns) {
+            if column.len() != rows {
+                return Err(Error::internal(format!("a key column has {} rows of {rows}", column.len())));
+            }
+            if !is_compatible(&field.data_type, column.data_type()) {
+                return Err(Error::internal(format!("key column of type {} got {}", field.data_type, column.data_type())));
+            }
+        }
+        Ok(())
     }
 }
 
-/// The key of a state table: 2 bytes of vnode (big endian), then the memcomparable key.
-/// The vnode is computed from the first `distribution` key columns (0: a singleton on vnode 0).
-#[derive(Clone, Debug)]
-pub struct TableKeyCodec {
-    codec: KeyCodec,
-    distribution: usize,
+/// The smallest byte string that is larger than every string that starts with `prefix`; `None` if there is none.
+pub fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
+    let last = prefix.iter().rposition(|b| *b != 0xFF)?;
+    let mut end = prefix[..=last].to_vec();
+    end[last] += 1;
+    Some(end)
 }
 
-impl TableKeyCodec {
-    /// A codec for a table whose first `distribution` key columns decide the vnode.
-    pub fn new(fields: Vec<KeyField>, distribution: usize) -> Result<Self> {
-        assert!(distribution <= fields.len(), "the distribution key is a prefix of the key");
-        Ok(TableKeyCodec { codec: KeyCodec::new(fields)?, distribution })
-    }
+/// All keys that start with `prefix`.
+pub fn prefix_range(prefix: Vec<u8>) -> KeyRange {
+    let end = prefix_end(&prefix).map_or(Bound::Unbounded, Bound::Excluded);
+    (Bound::Included(prefix), end)
+}
 
-    /// The codec of the part after the vnode.
-    pub fn codec(&self) -> &KeyCodec {
-        &self.codec
+/// Whether a type has a key form.
+pub fn is_supported(data_type: &DataType) -> bool {
+    use DataType as T;
+    match data_type {
+        T::Null | T::Boolean => true,
+        T::Int8 | T::Int16 | T::Int32 | T::Int64 | T::UInt8 | T::UInt16 | T::UInt32 | T::UInt64 => true,
+        T::Float32 | T::Float64 => true,
+        T::Decimal32(..) | T::Decimal64(..) | T::Decimal128(..) | T::Decimal256(..) => true,
+        T::Date32 | T::Date64 | T::Time32(_) | T::Time64(_) | T::Timestamp(..) | T::Duration(_) => true,
+        T::Interval(IntervalUnit::MonthDayNano) => true,
+        T::Utf8 | T::LargeUtf8 | T::Utf8View | T::Binary | T::LargeBinary | T::BinaryView | T::FixedSizeBinary(_) => true,
+        T::List(element) => is_supported(element.data_type()),
+        T::Struct(fields) => !fields.is_empty() && fields.iter().all(|f| is_supported(f.data_type())),
+        _ => false,
     }
+}
 
-    /// How many leading key columns decide the vnode.
-    pub fn distribution(&self) -> usize {
-        self.distribution
-    }
-
-    /// Keys of whole rows; `columns` are all key columns.
-    pub fn encode(&self, columns: &[ArrayRef], rows: usize) -> Result<BinaryArray> {
-        let _ = (columns, rows);
-        Err(crate::Error::internal("key encoding is not written yet"))
+/// Whether values of `actual` have the key bytes of `declared`.
+fn is_compatible(declared: &DataType, actual: &DataType) -> bool {
+    use DataType as T;
+    match (declared, actual) {
+        (T::Timestamp(a, _), T::Timestamp(b, _)) => a == b,
+        (T::Utf8 | T::LargeUtf8 | T::Utf8View, T::Utf8 | T::LargeUtf8 | T::Utf8View) => true,
+        (T::Binary | T::LargeBinary | T::BinaryView, T::Binary | T::LargeBinary | T::BinaryView) => true,
+        (T::List(a), T::List(b)) => is_compatible(a.data_type(), b.data_type()),
+        (T::Struct(a), T::Struct(b)) => {
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| is_compatible(a.data_type(), b.data_type()))
+        }
+        // The scale is part of the meaning of a decimal's integer, the precision is not.
+        (T::Decimal32(_, a), T::Decimal32(_, b))
+        | (T::Decimal64(_, a), T::Decimal64(_, b))
+        | (T::Decimal128(_, a), T::Decimal128(_, b))
+        | (T::Decimal256(_, a), T::Decimal256(_, b)) => a == b,
+        _ => declared == actual,
     }
 }

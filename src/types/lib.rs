@@ -16,5 +16,5 @@ pub use chunk::Chunk;
 pub use epoch::Epoch;
 pub use error::{Error, ErrorKind, Result, SqlState};
 pub use ids::{DomainId, EdgeId, FragmentId, JobId, ObjectId, OperatorId, ShardId, TableId};
-pub use key::{KeyCodec, KeyField, TableKeyCodec};
+pub use key::{KeyCodec, KeyField, KeyRange, TableKeyCodec};
 pub use vnode::{VNODE_COUNT, VNode};
