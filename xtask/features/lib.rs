@@ -1,0 +1,1 @@
+//! Empty: see the manifest for what this package is for.
