@@ -4,7 +4,7 @@
 //! `+ - * / %` over two integers or two floats, once their types are settled, by these functions; dates, intervals and decimals keep the operators.
 
 use crate::pg_types;
-use arrow::array::{Array, AsArray};
+use arrow::array::AsArray;
 use arrow::compute::kernels::numeric;
 use arrow::datatypes::{DataType, Float32Type, Float64Type};
 use arrow::error::ArrowError;

@@ -28,6 +28,7 @@ pub struct Parsed {
     /// Characters before it in the whole text; error positions count from the start of the whole text.
     pub offset: u32,
     pub(crate) tree: crate::parse::Tree,
+    pub(crate) positions: Arc<crate::parse::Positions>,
 }
 
 /// What names and settings mean while a statement is bound.

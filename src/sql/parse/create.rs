@@ -138,8 +138,8 @@ fn parse_query(c: &mut Cursor<'_>) -> Result<(Box<ast::Query>, String)> {
             .with_hint("Without it the view shows the rows of open windows too, as they change.")
             .with_position(position));
     }
-    let query = c.sqlparser(|p| p.parse_query())?;
-    check_depth(&*query)?;
+    let mut query = c.sqlparser(|p| p.parse_query())?;
+    check_depth(query.as_mut())?;
     // WITH after a sink's query belongs to the statement.
     Ok((query, c.text()[start..c.byte()].trim_end().to_string()))
 }
@@ -204,9 +204,9 @@ fn sink_query(c: &mut Cursor<'_>) -> Result<(Box<ast::Query>, String)> {
     let start = c.byte();
     let tokens = &rest[..with.unwrap_or(rest.len())];
     let mut inner = Cursor::new(c.text(), c.positions(), tokens);
-    let query = inner.sqlparser(|p| p.parse_query())?;
+    let mut query = inner.sqlparser(|p| p.parse_query())?;
     inner.expect_end()?;
-    check_depth(&*query)?;
+    check_depth(query.as_mut())?;
     for _ in tokens {
         c.next();
     }
@@ -284,8 +284,8 @@ fn parse_column(c: &mut Cursor<'_>, tree: &mut CreateTree) -> Result<ColumnTree>
 }
 
 fn expression(c: &mut Cursor<'_>) -> Result<ast::Expr> {
-    let expr = c.sqlparser(|p| p.parse_expr())?;
-    check_depth(&expr)?;
+    let mut expr = c.sqlparser(|p| p.parse_expr())?;
+    check_depth(&mut expr)?;
     Ok(expr)
 }
 
@@ -376,8 +376,8 @@ pub(crate) fn parse_drop(c: &mut Cursor<'_>) -> Result<Option<Tree>> {
 pub(crate) fn parse_copy(c: &mut Cursor<'_>) -> Result<Tree> {
     c.next();
     let source = if c.eat(&Token::LParen) {
-        let query = c.sqlparser(|p| p.parse_query())?;
-        check_depth(&*query)?;
+        let mut query = c.sqlparser(|p| p.parse_query())?;
+        check_depth(query.as_mut())?;
         c.expect(&Token::RParen)?;
         CopySource::Query(query)
     } else {

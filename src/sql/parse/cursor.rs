@@ -6,6 +6,7 @@ use sqlparser::ast::ObjectName;
 use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::parser::{Parser, ParserError};
 use sqlparser::tokenizer::{Token, TokenWithSpan};
+use std::sync::Arc;
 
 /// Recursion that sqlparser may use; parentheses are limited before (`MAX_NESTING`), prefix operators only here.
 const RECURSION_LIMIT: usize = 600;
@@ -14,13 +15,13 @@ static DIALECT: PostgreSqlDialect = PostgreSqlDialect {};
 
 pub(crate) struct Cursor<'a> {
     text: &'a str,
-    positions: &'a Positions,
+    positions: &'a Arc<Positions>,
     tokens: &'a [TokenWithSpan],
     next: usize,
 }
 
 impl<'a> Cursor<'a> {
-    pub(crate) fn new(text: &'a str, positions: &'a Positions, tokens: &'a [TokenWithSpan]) -> Self {
+    pub(crate) fn new(text: &'a str, positions: &'a Arc<Positions>, tokens: &'a [TokenWithSpan]) -> Self {
         Cursor { text, positions, tokens, next: 0 }
     }
 
@@ -28,7 +29,7 @@ impl<'a> Cursor<'a> {
         self.text
     }
 
-    pub(crate) fn positions(&self) -> &'a Positions {
+    pub(crate) fn positions(&self) -> &'a Arc<Positions> {
         self.positions
     }
 

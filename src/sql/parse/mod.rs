@@ -3,13 +3,14 @@
 //! The text is tokenised once and split at semicolons. Nesting is limited before anything recursive runs, so that no text, however
 //! deep, overflows a stack: it gets SQLSTATE 54001. Syntax errors have Postgres' wording and a position in the whole text.
 
+mod balance;
 mod create;
 mod cursor;
 mod show;
 mod text;
 
-pub(crate) use create::{ColumnTree, CreateTree, CreateViewTree};
-pub(crate) use cursor::Cursor;
+pub(crate) use create::{CopySource, CopyTree, CreateTree, CreateViewTree};
+pub(crate) use cursor::{Cursor, fold};
 pub(crate) use show::ShowTree;
 pub(crate) use text::Positions;
 
@@ -19,6 +20,8 @@ use eddyline_types::{Error, Result, SqlState};
 use sqlparser::ast::{self, ObjectName, Statement};
 use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
+use std::ops::ControlFlow;
+use std::sync::Arc;
 
 /// Nested parentheses, CASEs and subqueries that a statement may have.
 pub const MAX_NESTING: usize = 200;
@@ -78,7 +81,7 @@ pub fn parse(text: &str) -> Result<Vec<Parsed>> {
     if text.len() > MAX_TEXT {
         return Err(Error::user(SqlState::LIMIT_EXCEEDED, format!("a statement may have at most {MAX_TEXT} bytes")));
     }
-    let positions = Positions::new(text);
+    let positions = Arc::new(Positions::new(text));
     let tokens = Tokenizer::new(&PostgreSqlDialect {}, text)
         .tokenize_with_location()
         .map_err(|e| text::tokenizer_error(e, &positions, text))?;
@@ -98,12 +101,12 @@ pub fn parse(text: &str) -> Result<Vec<Parsed>> {
 }
 
 /// Parses the tokens of one statement.
-pub(crate) fn parse_one(text: &str, positions: &Positions, tokens: &[TokenWithSpan]) -> Result<Parsed> {
+pub(crate) fn parse_one(text: &str, positions: &Arc<Positions>, tokens: &[TokenWithSpan]) -> Result<Parsed> {
     let mut cursor = Cursor::new(text, positions, tokens);
     let tree = parse_tree(&mut cursor)?;
     cursor.expect_end()?;
     let (start, end) = cursor.byte_range();
-    Ok(Parsed { text: text[start..end].to_string(), offset: positions.chars_before(start), tree })
+    Ok(Parsed { text: text[start..end].to_string(), offset: positions.chars_before(start), tree, positions: positions.clone() })
 }
 
 fn parse_tree(c: &mut Cursor<'_>) -> Result<Tree> {
@@ -144,8 +147,8 @@ fn parse_tree(c: &mut Cursor<'_>) -> Result<Tree> {
     } else if let Some(construct) = refused_statement(c) {
         return Err(c.refuse(construct));
     }
-    let statement = c.sqlparser(|p| p.parse_statement())?;
-    check_depth(&statement)?;
+    let mut statement = c.sqlparser(|p| p.parse_statement())?;
+    check_depth(&mut statement)?;
     Ok(Tree::Sql(Box::new(statement)))
 }
 
@@ -198,9 +201,18 @@ fn parse_explain(c: &mut Cursor<'_>) -> Result<Tree> {
             }
         }
     }
+    let inner = parse_inner(c)?;
+    Ok(Tree::Explain { inner: Box::new(inner) })
+}
+
+/// The statement inside EXPLAIN or PREPARE, which is neither itself.
+fn parse_inner(c: &mut Cursor<'_>) -> Result<Parsed> {
+    if c.at_words(&["explain"]) || c.at_words(&["prepare"]) {
+        return Err(c.syntax_error());
+    }
     let inner = parse_one(c.text(), c.positions(), c.rest())?;
     c.skip_all();
-    Ok(Tree::Explain { inner: Box::new(inner) })
+    Ok(inner)
 }
 
 fn parse_prepare(c: &mut Cursor<'_>) -> Result<Tree> {
@@ -217,8 +229,7 @@ fn parse_prepare(c: &mut Cursor<'_>) -> Result<Tree> {
         c.expect(&Token::RParen)?;
     }
     c.expect_words(&["as"])?;
-    let statement = parse_one(c.text(), c.positions(), c.rest())?;
-    c.skip_all();
+    let statement = parse_inner(c)?;
     Ok(Tree::Prepare { name, types, statement: Box::new(statement) })
 }
 
@@ -240,8 +251,8 @@ fn parse_declare(c: &mut Cursor<'_>) -> Result<Tree> {
         c.eat_words(&["without", "hold"]);
     }
     c.expect_words(&["for"])?;
-    let query = c.sqlparser(|p| p.parse_query())?;
-    check_depth(&*query)?;
+    let mut query = c.sqlparser(|p| p.parse_query())?;
+    check_depth(query.as_mut())?;
     Ok(Tree::Declare { name, query, hold })
 }
 
@@ -303,22 +314,31 @@ pub(crate) fn too_deep() -> Error {
         .with_hint("Write long chains of OR as IN (...), or split the statement.")
 }
 
-/// Refuses trees whose later recursive treatment would need too much stack.
-pub(crate) fn check_depth(node: &impl ast::Visit) -> Result<()> {
+/// Refuses trees whose later recursive treatment would need too much stack, after chains of AND and OR were balanced.
+pub(crate) fn check_depth(node: &mut (impl ast::Visit + ast::VisitMut)) -> Result<()> {
+    struct Balance;
+    impl ast::VisitorMut for Balance {
+        type Break = ();
+        fn pre_visit_expr(&mut self, expr: &mut ast::Expr) -> ControlFlow<()> {
+            balance::balance(expr);
+            ControlFlow::Continue(())
+        }
+    }
     struct Depth(usize);
     impl ast::Visitor for Depth {
         type Break = ();
-        fn pre_visit_expr(&mut self, _: &ast::Expr) -> std::ops::ControlFlow<()> {
+        fn pre_visit_expr(&mut self, _: &ast::Expr) -> ControlFlow<()> {
             self.0 += 1;
-            if self.0 > MAX_DEPTH { std::ops::ControlFlow::Break(()) } else { std::ops::ControlFlow::Continue(()) }
+            if self.0 > MAX_DEPTH { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         }
-        fn post_visit_expr(&mut self, _: &ast::Expr) -> std::ops::ControlFlow<()> {
+        fn post_visit_expr(&mut self, _: &ast::Expr) -> ControlFlow<()> {
             self.0 -= 1;
-            std::ops::ControlFlow::Continue(())
+            ControlFlow::Continue(())
         }
     }
-    match node.visit(&mut Depth(0)) {
-        std::ops::ControlFlow::Break(()) => Err(too_deep()),
-        std::ops::ControlFlow::Continue(()) => Ok(()),
+    let _ = ast::VisitMut::visit(node, &mut Balance);
+    match ast::Visit::visit(node, &mut Depth(0)) {
+        ControlFlow::Break(()) => Err(too_deep()),
+        ControlFlow::Continue(()) => Ok(()),
     }
 }

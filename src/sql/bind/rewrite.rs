@@ -1,0 +1,136 @@
+//! What is changed before and after DataFusion plans a query.
+//!
+//! Before (trees): output names as in Postgres, `mod(a, b)`. After (plans whose types are settled): integer
+//! and float arithmetic becomes checked, casts to integers round. Both keep names and types.
+
+use super::output;
+use arrow::datatypes::DataType;
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{DFSchema, Result as DfResult};
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::utils::merge_schema;
+use datafusion::logical_expr::{BinaryExpr, Cast, Expr, ExprSchemable, LogicalPlan};
+use eddyline_expr::checked::{self, CheckedOp};
+use eddyline_expr::{functions, registry};
+use eddyline_types::{Error, Result};
+use sqlparser::ast::{self, BinaryOperator, Expr as Sql, VisitMut, VisitorMut};
+use std::ops::ControlFlow;
+
+/// Prepares a tree for the planner.
+pub(crate) fn prepare(query: &mut impl VisitMut) -> Result<()> {
+    match query.visit(&mut Prepare) {
+        ControlFlow::Continue(()) => Ok(()),
+        ControlFlow::Break(e) => Err(e),
+    }
+}
+
+struct Prepare;
+
+impl VisitorMut for Prepare {
+    type Break = Error;
+
+    fn pre_visit_select(&mut self, select: &mut ast::Select) -> ControlFlow<Error> {
+        output::name_items(&mut select.projection);
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_expr(&mut self, expr: &mut Sql) -> ControlFlow<Error> {
+        match expr {
+            Sql::SimilarTo { .. } => {
+                let e = Error::unsupported("SIMILAR TO is not supported").with_hint("Use LIKE, or ~ with a regular expression.");
+                return ControlFlow::Break(e);
+            }
+            Sql::Function(f) => rewrite_function(f),
+            _ => None,
+        }
+        .map_or(ControlFlow::Continue(()), |new| {
+            *expr = new;
+            ControlFlow::Continue(())
+        })
+    }
+}
+
+fn rewrite_function(f: &mut ast::Function) -> Option<Sql> {
+    if f.name.0.len() == 2 && f.name.0[0].as_ident().is_some_and(|i| i.value.eq_ignore_ascii_case("pg_catalog")) {
+        f.name.0.remove(0);
+    }
+    let name = f.name.0.first().and_then(|p| p.as_ident()).filter(|_| f.name.0.len() == 1)?.value.to_lowercase();
+    let ast::FunctionArguments::List(list) = &f.args else { return None };
+    let args: Vec<&Sql> = list
+        .args
+        .iter()
+        .filter_map(|a| match a {
+            ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(e)) => Some(e),
+            _ => None,
+        })
+        .collect();
+    match (name.as_str(), args.as_slice()) {
+        ("mod", [a, b]) => Some(Sql::Nested(Box::new(Sql::BinaryOp {
+            left: Box::new(Sql::Nested(Box::new((*a).clone()))),
+            op: BinaryOperator::Modulo,
+            right: Box::new(Sql::Nested(Box::new((*b).clone()))),
+        }))),
+        _ => None,
+    }
+}
+
+/// Makes the arithmetic of a plan with settled types fail as in Postgres.
+pub(crate) fn check_arithmetic(plan: LogicalPlan) -> DfResult<LogicalPlan> {
+    Ok(plan
+        .transform_up_with_subqueries(|plan| {
+            let schema = match &plan {
+                LogicalPlan::TableScan(scan) => scan.projected_schema.as_ref().clone(),
+                other => merge_schema(&other.inputs()),
+            };
+            let names = NamePreserver::new(&plan);
+            plan.map_expressions(|e| {
+                let name = names.save(&e);
+                let checked = check_expr(e, &schema)?;
+                Ok(if checked.transformed { checked.update_data(|e| name.restore(e)) } else { checked })
+            })?
+            .map_data(|plan| plan.recompute_schema())
+        })?
+        .data)
+}
+
+/// The same for one expression over a schema.
+pub(crate) fn check_expr(expr: Expr, schema: &DFSchema) -> DfResult<Transformed<Expr>> {
+    expr.transform_up(|e| match e {
+        Expr::BinaryExpr(BinaryExpr { left, op, right }) => {
+            if let Some(checked_op) = CheckedOp::of(op)
+                && let (Ok(l), Ok(r)) = (left.get_type(schema), right.get_type(schema))
+                && l == r
+                && checked::applies_to(&l)
+            {
+                return Ok(Transformed::yes(checked::checked(checked_op, *left, *right)));
+            }
+            Ok(Transformed::no(Expr::BinaryExpr(BinaryExpr { left, op, right })))
+        }
+        Expr::Cast(Cast { expr, field }) if field.data_type().is_integer() => {
+            let rounded = match expr.get_type(schema) {
+                Ok(DataType::Float64) if !is_rint(&expr) => Some(functions::rint().call(vec![expr.as_ref().clone()])),
+                Ok(DataType::Float32) => {
+                    let wide = Expr::Cast(Cast::new(expr.clone(), DataType::Float64));
+                    Some(functions::rint().call(vec![wide]))
+                }
+                Ok(DataType::Decimal128(_, scale)) if scale > 0 && !is_call(&expr, "round") => {
+                    registry::scalar("round").map(|round| round.call(vec![expr.as_ref().clone()]))
+                }
+                _ => None,
+            };
+            match rounded {
+                Some(inner) => Ok(Transformed::yes(Expr::Cast(Cast { expr: Box::new(inner), field }))),
+                None => Ok(Transformed::no(Expr::Cast(Cast { expr, field }))),
+            }
+        }
+        other => Ok(Transformed::no(other)),
+    })
+}
+
+fn is_rint(expr: &Expr) -> bool {
+    is_call(expr, "eddy_rint")
+}
+
+fn is_call(expr: &Expr, name: &str) -> bool {
+    matches!(expr, Expr::ScalarFunction(f) if f.func.name() == name)
+}
