@@ -1,5 +1,7 @@
 //! Object stores: URLs, operators, retry, timeout and metrics layers. The sole home of opendal.
 
+mod reading;
+
 use bytes::Bytes;
 use eddyline_types::Result;
 

@@ -11,7 +11,11 @@
 //!
 //! New jobs join a running domain with `build` (their shards wait), then a barrier with `Mutation::Attach`, which reaches them over
 //! the new edges or, for shards without an attached input, by injection. Jobs leave with `Mutation::Drop`.
-//! `attempt` numbers the builds of a domain: events of an earlier attempt are ignored.
+//! `attempt` numbers the builds (unique over all domains): events of an earlier attempt are ignored.
+//!
+//! Domains merge when a job reads several of them and split when a job leaves; both happen only while no barrier is in flight and without
+//! a rebuild. So the domain and the attempt of an `inject` may differ from those of a job's `build`: events about a barrier echo its
+//! `inject`, and `Failed` names whichever of the two the executor knows. After a merge `Barrier::prev` is the newest of the merged domains.
 
 use crate::barrier::Barrier;
 use crate::catalog::Job;

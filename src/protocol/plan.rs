@@ -327,8 +327,8 @@ pub enum Dispatch {
     Forward,
 }
 
-/// First free numbers of each kind; see [`FragmentGraph::renumber`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// First free numbers of each kind, from 1; see [`FragmentGraph::renumber`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NextIds {
     /// Next fragment.
     pub fragment: u32,
@@ -340,8 +340,15 @@ pub struct NextIds {
     pub table: u32,
 }
 
+impl Default for NextIds {
+    fn default() -> Self {
+        NextIds { fragment: 1, edge: 1, operator: 1, table: 1 }
+    }
+}
+
 impl FragmentGraph {
-    /// Replaces local numbers (from 1) by `next.x + local - 1`, advances `next` past them, sets the job of every table and
+    /// Replaces local numbers (from 1) by `next.x + local - 1`, advances `next` past them, sets the job of every table,
+    /// replaces relation 0 (which stands for the relation being created, whose number the planner cannot know) by the job's, and
     /// resolves `EdgeFrom::Relation` with `output_of`. Returns `false` if a relation is unknown (nothing is then to be used).
     pub fn renumber(&mut self, job: JobId, next: &mut NextIds, output_of: impl Fn(ObjectId) -> Option<FragmentId>) -> bool {
         let base = *next;
@@ -349,8 +356,13 @@ impl FragmentGraph {
         let edge = |id: &mut EdgeId| id.0 += base.edge - 1;
         let operator = |id: &mut OperatorId| id.0 += base.operator - 1;
         let table = |id: &mut TableId| id.0 += base.table - 1;
+        let own = |id: &mut ObjectId| {
+            if *id == ObjectId(0) {
+                *id = job.into();
+            }
+        };
         let own_tables: Vec<TableId> = self.tables.iter().map(|t| t.id).collect();
-        let mut max = NextIds::default();
+        let mut max = NextIds { fragment: 0, edge: 0, operator: 0, table: 0 };
         for f in &mut self.fragments {
             max.fragment = max.fragment.max(f.id.0);
             max.operator = max.operator.max(f.head_id.0);
@@ -360,8 +372,11 @@ impl FragmentGraph {
                 edge(e);
             }
             match &mut f.head {
-                Head::Source { offsets, .. } => table(offsets),
-                Head::Dml { .. } => {}
+                Head::Source { relation, offsets, .. } => {
+                    own(relation);
+                    table(offsets);
+                }
+                Head::Dml { relation } => own(relation),
                 Head::Receive { edges } => edges.iter_mut().for_each(edge),
                 Head::Join(join) => {
                     for side in [&mut join.left, &mut join.right] {
@@ -383,8 +398,12 @@ impl FragmentGraph {
                         table(&mut agg.state);
                         agg.calls.iter_mut().filter_map(|c| c.multiset.as_mut()).for_each(table);
                     }
-                    NodeKind::Materialize(m) => table(&mut m.table),
-                    NodeKind::RowId | NodeKind::Filter { .. } | NodeKind::Project { .. } | NodeKind::Sink { .. } => {}
+                    NodeKind::Materialize(m) => {
+                        own(&mut m.relation);
+                        table(&mut m.table);
+                    }
+                    NodeKind::Sink { relation, .. } => own(relation),
+                    NodeKind::RowId | NodeKind::Filter { .. } | NodeKind::Project { .. } => {}
                 }
             }
         }

@@ -140,9 +140,7 @@ fn is_compatible(declared: &DataType, actual: &DataType) -> bool {
         (T::Utf8 | T::LargeUtf8 | T::Utf8View, T::Utf8 | T::LargeUtf8 | T::Utf8View) => true,
         (T::Binary | T::LargeBinary | T::BinaryView, T::Binary | T::LargeBinary | T::BinaryView) => true,
         (T::List(a), T::List(b)) => is_compatible(a.data_type(), b.data_type()),
-        (T::Struct(a), T::Struct(b)) => {
-            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| is_compatible(a.data_type(), b.data_type()))
-        }
+        (T::Struct(a), T::Struct(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| is_compatible(a.data_type(), b.data_type())),
         // The scale is part of the meaning of a decimal's integer, the precision is not.
         (T::Decimal32(_, a), T::Decimal32(_, b))
         | (T::Decimal64(_, a), T::Decimal64(_, b))

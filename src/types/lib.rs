@@ -1,7 +1,8 @@
 //! The nouns below everything else: chunks, epochs, ids, virtual nodes, key order, error kinds.
 //!
 //! Reading order: [`chunk`] (the unit of data) and its text form [`chunk_text`], [`epoch`] (the unit of time),
-//! [`ids`], [`vnode`] (the unit of ownership), [`key`] (order-preserving bytes on disk), [`error`].
+//! [`ids`], [`vnode`] (the unit of ownership), [`key`] (order-preserving bytes on disk), [`sql_types`] (names and numbers of types),
+//! [`value_text`] and [`value_parse`] (Postgres' text form of values), [`error`].
 //! This crate does no I/O, reads no clock and starts no task.
 
 pub mod chunk;
@@ -10,6 +11,9 @@ pub mod epoch;
 pub mod error;
 pub mod ids;
 pub mod key;
+pub mod sql_types;
+pub mod value_parse;
+pub mod value_text;
 pub mod vnode;
 
 pub use chunk::Chunk;

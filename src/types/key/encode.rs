@@ -123,7 +123,9 @@ pub(crate) fn encode_placed(columns: &[ArrayRef], orders: &[Order], vnodes: &[u1
 /// What a column needs besides itself.
 enum Part {
     Fixed(usize),
-    Bytes { has_zeros: bool },
+    Bytes {
+        has_zeros: bool,
+    },
     /// Encoded elements of a list or fields of a struct.
     Nested(BinaryArray),
 }
@@ -147,9 +149,7 @@ impl Part {
             }
             T::Struct(fields) => {
                 let orders = vec![Order::ASCENDING; fields.len()];
-                return Ok(Part::Nested(
-                    encode_after(column.as_struct().columns(), &orders, column.len(), 0, purpose)?.finish()?,
-                ));
+                return Ok(Part::Nested(encode_after(column.as_struct().columns(), &orders, column.len(), 0, purpose)?.finish()?));
             }
             other => return Err(Error::unsupported(format!("a column of type {other} cannot be part of a key"))),
         };

@@ -7,7 +7,7 @@ use arrow::buffer::{NullBuffer, OffsetBuffer};
 use arrow::compute::{SortOptions, cast};
 use arrow::datatypes::*;
 use rand::rngs::SmallRng;
-use rand::{Rng, RngExt, SeedableRng};
+use rand::{RngExt, SeedableRng};
 use std::cmp::Ordering;
 use std::sync::Arc;
 
@@ -19,10 +19,34 @@ fn timestamp(unit: TimeUnit) -> DataType {
 fn flat_types() -> Vec<DataType> {
     use DataType as T;
     let mut types = vec![
-        T::Boolean, T::Int8, T::Int16, T::Int32, T::Int64, T::UInt8, T::UInt16, T::UInt32, T::UInt64, T::Float32, T::Float64,
-        T::Decimal32(9, 2), T::Decimal64(18, 2), T::Decimal128(38, 10), T::Decimal256(76, 4), T::Date32, T::Date64,
-        T::Time32(TimeUnit::Second), T::Time32(TimeUnit::Millisecond), T::Time64(TimeUnit::Microsecond), T::Time64(TimeUnit::Nanosecond),
-        T::Utf8, T::LargeUtf8, T::Utf8View, T::Binary, T::LargeBinary, T::BinaryView, T::FixedSizeBinary(3),
+        T::Boolean,
+        T::Int8,
+        T::Int16,
+        T::Int32,
+        T::Int64,
+        T::UInt8,
+        T::UInt16,
+        T::UInt32,
+        T::UInt64,
+        T::Float32,
+        T::Float64,
+        T::Decimal32(9, 2),
+        T::Decimal64(18, 2),
+        T::Decimal128(38, 10),
+        T::Decimal256(76, 4),
+        T::Date32,
+        T::Date64,
+        T::Time32(TimeUnit::Second),
+        T::Time32(TimeUnit::Millisecond),
+        T::Time64(TimeUnit::Microsecond),
+        T::Time64(TimeUnit::Nanosecond),
+        T::Utf8,
+        T::LargeUtf8,
+        T::Utf8View,
+        T::Binary,
+        T::LargeBinary,
+        T::BinaryView,
+        T::FixedSizeBinary(3),
         T::Timestamp(TimeUnit::Microsecond, Some("UTC".into())),
     ];
     for unit in [TimeUnit::Second, TimeUnit::Millisecond, TimeUnit::Microsecond, TimeUnit::Nanosecond] {
@@ -35,7 +59,14 @@ fn nested_types() -> Vec<DataType> {
     use DataType as T;
     let list = |t: T| T::List(Arc::new(Field::new_list_field(t, true)));
     let pair = |a: T, b: T| T::Struct(vec![Field::new("a", a, true), Field::new("b", b, true)].into());
-    vec![list(T::Int32), list(T::Utf8), pair(T::Int16, T::Utf8), list(pair(T::Utf8, T::Int64)), pair(list(T::Binary), T::Boolean), list(list(T::Int8))]
+    vec![
+        list(T::Int32),
+        list(T::Utf8),
+        pair(T::Int16, T::Utf8),
+        list(pair(T::Utf8, T::Int64)),
+        pair(list(T::Binary), T::Boolean),
+        list(list(T::Int8)),
+    ]
 }
 
 /// An integer that is often small or extreme, so that equal values and borders occur.
@@ -99,19 +130,22 @@ fn random_column(rng: &mut SmallRng, data_type: &DataType, rows: usize) -> Array
         T::Decimal32(..) => primitive!(Decimal32Type, integer(rng) as i32 % 1_000_000_000),
         T::Decimal64(..) => primitive!(Decimal64Type, integer(rng) % 1_000_000_000_000_000_000),
         T::Decimal128(..) => primitive!(Decimal128Type, i128::from(integer(rng)) * i128::from(integer(rng) % 1_000_000_000_000)),
-        T::Decimal256(..) => primitive!(Decimal256Type, i256::from_i128(integer(rng).into()).wrapping_mul(i256::from_i128(integer(rng).into()))),
+        T::Decimal256(..) => {
+            primitive!(Decimal256Type, i256::from_i128(integer(rng).into()).wrapping_mul(i256::from_i128(integer(rng).into())))
+        }
         T::Date32 => primitive!(Date32Type, integer(rng) as i32),
         T::Date64 => primitive!(Date64Type, integer(rng)),
         T::Time32(TimeUnit::Second) => primitive!(Time32SecondType, integer(rng) as i32),
         T::Time32(_) => primitive!(Time32MillisecondType, integer(rng) as i32),
         T::Time64(TimeUnit::Microsecond) => primitive!(Time64MicrosecondType, integer(rng)),
         T::Time64(_) => primitive!(Time64NanosecondType, integer(rng)),
-        T::Timestamp(unit, _) => units!(unit, TimestampSecondType, TimestampMillisecondType, TimestampMicrosecondType, TimestampNanosecondType),
+        T::Timestamp(unit, _) => {
+            units!(unit, TimestampSecondType, TimestampMillisecondType, TimestampMicrosecondType, TimestampNanosecondType)
+        }
         T::Duration(unit) => units!(unit, DurationSecondType, DurationMillisecondType, DurationMicrosecondType, DurationNanosecondType),
-        T::Interval(_) => primitive!(
-            IntervalMonthDayNanoType,
-            IntervalMonthDayNano::new(integer(rng) as i32, integer(rng) as i32, integer(rng))
-        ),
+        T::Interval(_) => {
+            primitive!(IntervalMonthDayNanoType, IntervalMonthDayNano::new(integer(rng) as i32, integer(rng) as i32, integer(rng)))
+        }
         T::Utf8 | T::LargeUtf8 | T::Utf8View => {
             let values: StringArray = (0..rows).map(|r| nulls.as_ref().is_none_or(|n| n.is_valid(r)).then(|| text(rng))).collect();
             cast(&values, data_type).unwrap()
@@ -232,7 +266,8 @@ fn intervals_compare_by_months_of_30_days() {
 #[test]
 fn floats_have_one_zero_and_one_nan_above_infinity() {
     let negative_nan = f64::from_bits(f64::NAN.to_bits() | 1 << 63 | 7);
-    let column: ArrayRef = Arc::new(Float64Array::from(vec![f64::NEG_INFINITY, -1.5, -0.0, 0.0, 1e-300, f64::INFINITY, f64::NAN, negative_nan]));
+    let column: ArrayRef =
+        Arc::new(Float64Array::from(vec![f64::NEG_INFINITY, -1.5, -0.0, 0.0, 1e-300, f64::INFINITY, f64::NAN, negative_nan]));
     for descending in [false, true] {
         let codec = KeyCodec::new(vec![KeyField { data_type: DataType::Float64, descending, nulls_first: false }]).unwrap();
         let keys = codec.encode(std::slice::from_ref(&column), 8).unwrap();
@@ -271,24 +306,38 @@ fn golden_bytes() {
         (Arc::new(BooleanArray::from(vec![Some(true), None])), ["0101", "0200", "01fe", "0000"]),
         (Arc::new(Int16Array::from(vec![Some(-2), None])), ["017ffe", "020000", "018001", "000000"]),
         (Arc::new(Int32Array::from(vec![Some(1), None])), ["0180000001", "0200000000", "017ffffffe", "0000000000"]),
-        (Arc::new(Int64Array::from(vec![Some(-1), None])), ["017fffffffffffffff", "020000000000000000", "018000000000000000", "000000000000000000"]),
+        (
+            Arc::new(Int64Array::from(vec![Some(-1), None])),
+            ["017fffffffffffffff", "020000000000000000", "018000000000000000", "000000000000000000"],
+        ),
         (Arc::new(UInt8Array::from(vec![Some(7), None])), ["0107", "0200", "01f8", "0000"]),
-        (Arc::new(Float64Array::from(vec![Some(1.0), None])), ["01bff0000000000000", "020000000000000000", "01400fffffffffffff", "000000000000000000"]),
+        (
+            Arc::new(Float64Array::from(vec![Some(1.0), None])),
+            ["01bff0000000000000", "020000000000000000", "01400fffffffffffff", "000000000000000000"],
+        ),
         (Arc::new(Float32Array::from(vec![Some(-1.0), None])), ["01407fffff", "0200000000", "01bf800000", "0000000000"]),
         (
             Arc::new(Decimal128Array::from(vec![Some(-1), None])),
-            ["017fffffffffffffffffffffffffffffff", "0200000000000000000000000000000000", "0180000000000000000000000000000000", "0000000000000000000000000000000000"],
+            [
+                "017fffffffffffffffffffffffffffffff",
+                "0200000000000000000000000000000000",
+                "0180000000000000000000000000000000",
+                "0000000000000000000000000000000000",
+            ],
         ),
-        (Arc::new(TimestampMicrosecondArray::from(vec![Some(256), None])), ["018000000000000100", "020000000000000000", "017ffffffffffffeff", "000000000000000000"]),
+        (
+            Arc::new(TimestampMicrosecondArray::from(vec![Some(256), None])),
+            ["018000000000000100", "020000000000000000", "017ffffffffffffeff", "000000000000000000"],
+        ),
         (Arc::new(StringArray::from(vec![Some("a\0b"), None])), ["016100ff620000", "02", "019eff009dffff", "00"]),
         (Arc::new(StringArray::from(vec![Some(""), None])), ["010000", "02", "01ffff", "00"]),
         (Arc::new(BinaryArray::from(vec![Some(&[0xFFu8, 1][..]), None])), ["01ff010000", "02", "0100feffff", "00"]),
         (
             Arc::new(IntervalMonthDayNanoArray::from(vec![Some(IntervalMonthDayNano::new(1, 2, 3)), None])),
             [
-                "01800000000000000000098f3b3c6000038000000180000002",
+                "0180000000000000000009d29229e000038000000180000002",
                 "02000000000000000000000000000000000000000000000000",
-                "017ffffffffffffffffff670c4c39ffffc7ffffffe7ffffffd",
+                "017ffffffffffffffffff62d6dd61ffffc7ffffffe7ffffffd",
                 "00000000000000000000000000000000000000000000000000",
             ],
         ),
@@ -317,7 +366,11 @@ fn table_keys_start_with_the_vnode_of_their_distribution() {
     for seed in 0..200u64 {
         let mut rng = SmallRng::seed_from_u64(seed);
         let fields: Vec<KeyField> = (0..rng.random_range(1..4))
-            .map(|_| KeyField { data_type: types[rng.random_range(0..types.len())].clone(), descending: rng.random_bool(0.2), nulls_first: rng.random_bool(0.2) })
+            .map(|_| KeyField {
+                data_type: types[rng.random_range(0..types.len())].clone(),
+                descending: rng.random_bool(0.2),
+                nulls_first: rng.random_bool(0.2),
+            })
             .collect();
         let distribution = rng.random_range(0..=fields.len());
         let codec = TableKeyCodec::new(fields.clone(), distribution).unwrap();
@@ -347,7 +400,8 @@ fn table_keys_start_with_the_vnode_of_their_distribution() {
 #[test]
 fn equal_decimals_of_different_scale_hash_alike() {
     let narrow: ArrayRef = Arc::new(Decimal128Array::from(vec![150, 0, -7]).with_precision_and_scale(10, 1).unwrap());
-    let wide: ArrayRef = Arc::new(Decimal256Array::from_iter_values([15_000, 0, -700].map(i256::from_i128)).with_precision_and_scale(50, 3).unwrap());
+    let wide: ArrayRef =
+        Arc::new(Decimal256Array::from_iter_values([15_000, 0, -700].map(i256::from_i128)).with_precision_and_scale(50, 3).unwrap());
     assert_eq!(vnode::of_columns(&[narrow], 3).unwrap(), vnode::of_columns(&[wide], 3).unwrap());
 }
 
@@ -358,7 +412,11 @@ fn random_and_damaged_bytes_never_panic() {
     for seed in 0..4000u64 {
         let mut rng = SmallRng::seed_from_u64(seed);
         let fields: Vec<KeyField> = (0..rng.random_range(1..3))
-            .map(|_| KeyField { data_type: types[rng.random_range(0..types.len())].clone(), descending: rng.random(), nulls_first: rng.random() })
+            .map(|_| KeyField {
+                data_type: types[rng.random_range(0..types.len())].clone(),
+                descending: rng.random(),
+                nulls_first: rng.random(),
+            })
             .collect();
         let codec = KeyCodec::new(fields.clone()).unwrap();
         let damaged: Vec<u8> = if rng.random() {

@@ -1,0 +1,538 @@
+//! The barrier coordinator: decides, for all domains, when which barrier goes out, what is committed, who is told.
+//!
+//! A pure core: `step(event, now)` changes the state and returns effects; no I/O, no clock, no await. The driver performs
+//! effects and turns their results into events again.
+//!
+//! Invariants:
+//! - a domain has at most one barrier that is not collected, and its epochs increase;
+//! - checkpoints of a domain are committed in order, each once; one Raft command is in flight at a time and packs all that waits;
+//! - the committed frontier never goes back; the collected one only together with a higher generation;
+//! - a statement is answered after its effect is durable, or with an error.
+//!
+//! Reading order: this file (events, effects, dispatch), `domain` (state of one domain), `barriers` (inject, collect, upload),
+//! `failure` (reset, rebuild, quarantine), `ddl` (create, drop, merge, split), `commit` (the Raft command), `waiters`.
+
+mod barriers;
+mod commit;
+mod ddl;
+mod domain;
+mod failure;
+#[cfg(test)]
+mod tests;
+mod waiters;
+
+use crate::command::{Change, NewRelation, Outcome};
+use crate::epochs::EpochAllocator;
+use crate::placement;
+use crate::state::MetaState;
+use crate::status::{BarrierRecord, DomainStatus};
+use commit::Batch;
+use ddl::{CreateOp, DropOp};
+use domain::{Domain, JobState};
+use eddyline_protocol::control::{BuildJob, ExecutorEvent};
+use eddyline_protocol::{Barrier, Catalog, Frontiers, JobStatus, VersionDelta};
+use eddyline_types::{DomainId, Epoch, Error, ErrorKind, JobId, ObjectId, Result, SqlState};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use waiters::Parts;
+
+/// Names a statement that waits for an answer.
+pub type Ticket = u64;
+/// Names a create or drop in progress.
+pub type OpId = u64;
+
+/// Barriers remembered for `eddy_catalog.barriers`.
+const HISTORY: usize = 1000;
+
+/// The two clocks, read by the driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Now {
+    /// Microseconds of the monotonic clock.
+    pub mono_us: u64,
+    /// Milliseconds since the Unix epoch.
+    pub unix_ms: u64,
+}
+
+/// Intervals and bounds, resolved.
+#[derive(Clone, Debug)]
+pub struct CoordinatorConfig {
+    /// Between plain barriers of a domain with work.
+    pub barrier_interval_ms: u64,
+    /// Between checkpoints of a domain with changes.
+    pub checkpoint_interval_ms: u64,
+    /// Checkpoints of one domain that may be uploading or waiting for their commit.
+    pub max_checkpoints: usize,
+    /// A barrier or an upload that takes longer fails its domain.
+    pub barrier_timeout_ms: u64,
+    /// How long a DDL statement waits for its domains before it gives up (the backfill itself is not bounded).
+    pub ddl_timeout_ms: u64,
+    /// Failures in a row after which the culprit and what reads it are cut off.
+    pub max_failures: u32,
+    /// How long a commit waits for other domains' checkpoints of the same moment.
+    pub commit_linger_ms: u64,
+    /// Sources start paused.
+    pub paused: bool,
+}
+
+impl Default for CoordinatorConfig {
+    fn default() -> Self {
+        CoordinatorConfig {
+            barrier_interval_ms: 100,
+            checkpoint_interval_ms: 1000,
+            max_checkpoints: 3,
+            barrier_timeout_ms: 300_000,
+            ddl_timeout_ms: 30_000,
+            max_failures: 5,
+            commit_linger_ms: 10,
+            paused: false,
+        }
+    }
+}
+
+/// What happened.
+#[derive(Debug)]
+pub enum Event {
+    /// Time passed.
+    Tick,
+    /// From the executor.
+    Executor(ExecutorEvent),
+    /// A build ended.
+    BuildDone {
+        /// Echo of the effect.
+        target: BuildTarget,
+        /// What it said.
+        result: Result<()>,
+    },
+    /// A reset ended.
+    ResetDone {
+        /// Echo of the effect.
+        target: BuildTarget,
+    },
+    /// The Raft command was applied; `Err`: it is not known whether, meta must stop.
+    Proposed {
+        /// One per change.
+        result: Result<Vec<Outcome>>,
+        /// The catalog after it.
+        catalog: Arc<Catalog>,
+    },
+    /// CREATE.
+    Create {
+        /// Who waits.
+        ticket: Ticket,
+        /// What.
+        new: Box<NewRelation>,
+    },
+    /// DROP.
+    Drop {
+        /// Who waits.
+        ticket: Ticket,
+        /// What; a cascade is listed in full.
+        ids: Vec<ObjectId>,
+    },
+    /// A compaction is to be committed.
+    Compact {
+        /// Who waits.
+        ticket: Ticket,
+        /// Inputs and outputs.
+        delta: VersionDelta,
+    },
+    /// Start a checkpoint of the job's domain as soon as possible.
+    RequestCheckpoint {
+        /// The job.
+        job: JobId,
+    },
+    /// Answer when the epoch is durable in the job's domain, or lost.
+    WaitCommitted {
+        /// Who waits.
+        ticket: Ticket,
+        /// The job that the epoch was handed out for.
+        job: JobId,
+        /// The epoch.
+        epoch: Epoch,
+    },
+    /// FLUSH: a checkpoint of every running domain.
+    Flush {
+        /// Who waits.
+        ticket: Ticket,
+    },
+    /// Pause or resume all sources.
+    Pause {
+        /// Who waits.
+        ticket: Ticket,
+        /// True: pause.
+        paused: bool,
+    },
+    /// A last checkpoint of all domains, then the end of all shards.
+    Shutdown {
+        /// Who waits.
+        ticket: Ticket,
+    },
+}
+
+/// What a build or reset is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum BuildTarget {
+    /// All jobs of a domain, in one attempt.
+    Domain(DomainId, u64),
+    /// One job that joins a running domain.
+    Job(OpId),
+    /// The end of everything.
+    Shutdown,
+}
+
+/// What is to be done.
+#[derive(Debug)]
+pub enum Effect {
+    /// Register the jobs' tables with the store and build their shards. Answered by `BuildDone`.
+    Build {
+        /// To be echoed.
+        target: BuildTarget,
+        /// The domain.
+        domain: DomainId,
+        /// Number of the build.
+        attempt: u64,
+        /// What to build.
+        jobs: Vec<BuildJob>,
+    },
+    /// Send a barrier.
+    Inject {
+        /// Number of the domain's build.
+        attempt: u64,
+        /// Into which jobs.
+        jobs: Arc<[JobId]>,
+        /// What.
+        barrier: Barrier,
+    },
+    /// End shards. Answered by `ResetDone`.
+    Reset {
+        /// To be echoed.
+        target: BuildTarget,
+        /// Whose shards.
+        jobs: Vec<JobId>,
+    },
+    /// Write a command to Raft, install the version that results, answer by `Proposed`.
+    Propose {
+        /// What to write.
+        changes: Vec<Change>,
+    },
+    /// Tell readers how far they may look.
+    Publish(Arc<Frontiers>),
+    /// Answer a statement.
+    Reply {
+        /// Which.
+        ticket: Ticket,
+        /// With what.
+        result: Result<Reply>,
+    },
+    /// A figure for the metrics.
+    Observe(Observation),
+}
+
+/// Answers to statements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// It is done.
+    Done,
+    /// Number of the new relation.
+    Created(ObjectId),
+    /// Whether the compaction won.
+    Compacted(bool),
+}
+
+/// Figures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Observation {
+    /// Injected to collected.
+    Barrier {
+        /// Microseconds.
+        micros: u64,
+    },
+    /// Injected to committed.
+    Checkpoint {
+        /// Microseconds.
+        micros: u64,
+    },
+    /// A domain was rolled back.
+    Rollback,
+    /// Jobs were cut off.
+    Quarantine,
+}
+
+/// The coordinator's state. See the module's documentation.
+pub struct Coordinator {
+    config: CoordinatorConfig,
+    term: u64,
+    now: Now,
+    epochs: EpochAllocator,
+    catalog: Arc<Catalog>,
+    domains: BTreeMap<DomainId, Domain>,
+    jobs: BTreeMap<JobId, JobState>,
+    next_domain: u32,
+    next_attempt: u64,
+    next_op: OpId,
+    creates: BTreeMap<OpId, CreateOp>,
+    drops: BTreeMap<OpId, DropOp>,
+    /// What waits for the next Raft command.
+    pending: Vec<(Change, commit::Origin)>,
+    in_flight: Option<Batch>,
+    linger_until_us: Option<u64>,
+    reserving: bool,
+    waiting: BTreeMap<JobId, Vec<(Epoch, Ticket)>>,
+    parts: BTreeMap<Ticket, Parts>,
+    paused: bool,
+    stopping: Option<Stopping>,
+    halted: Option<Error>,
+    frontiers_changed: bool,
+    history: VecDeque<BarrierRecord>,
+    effects: Vec<Effect>,
+}
+
+/// Progress of a shutdown.
+enum Stopping {
+    /// Last checkpoints are on their way.
+    Draining(Ticket),
+    /// Shards end.
+    Resetting(Ticket),
+    /// Over.
+    Stopped,
+}
+
+impl Coordinator {
+    /// The coordinator of a leader that has applied its whole log. Jobs that were being created are dropped with the first
+    /// command; quarantined ones stay so; the rest is built by the first `step`.
+    pub fn new(config: CoordinatorConfig, term: u64, state: &MetaState, now: Now) -> Self {
+        let mut this = Coordinator {
+            paused: config.paused,
+            config,
+            term,
+            now,
+            epochs: EpochAllocator::new(state.reserved),
+            catalog: state.catalog.clone(),
+            domains: BTreeMap::new(),
+            jobs: BTreeMap::new(),
+            next_domain: 1,
+            next_attempt: 1,
+            next_op: 1,
+            creates: BTreeMap::new(),
+            drops: BTreeMap::new(),
+            pending: Vec::new(),
+            in_flight: None,
+            linger_until_us: None,
+            reserving: false,
+            waiting: BTreeMap::new(),
+            parts: BTreeMap::new(),
+            stopping: None,
+            halted: None,
+            frontiers_changed: true,
+            history: VecDeque::new(),
+            effects: Vec::new(),
+        };
+        this.recover(state);
+        this
+    }
+
+    fn recover(&mut self, state: &MetaState) {
+        let mut running = BTreeSet::new();
+        let mut abandoned = Vec::new();
+        for job in state.catalog.jobs.values() {
+            if job.status == JobStatus::Creating {
+                abandoned.push(job.id.into());
+                continue;
+            }
+            let committed = job.graph.tables.iter().filter_map(|t| state.version.committed.get(&t.id)).max().copied();
+            let committed = committed.unwrap_or(Epoch::ZERO);
+            let mut entry = JobState::new(job.clone(), placement::upstream_jobs(&state.catalog, job), committed);
+            if let JobStatus::Quarantined { reason } = &job.status {
+                entry.quarantined = Some(reason.clone());
+            } else {
+                running.insert(job.id);
+            }
+            self.jobs.insert(job.id, entry);
+        }
+        if !abandoned.is_empty() {
+            self.pending.push((Change::DropRelations { ids: abandoned }, commit::Origin::Nobody));
+        }
+        self.reserve_epochs_now();
+        for jobs in placement::components(&running, |j| self.upstream(j)) {
+            self.new_domain(jobs);
+        }
+    }
+
+    /// Takes an event, returns what is to be done now.
+    pub fn step(&mut self, event: Event, now: Now) -> Vec<Effect> {
+        self.now = now;
+        self.dispatch(event);
+        if self.halted.is_none() {
+            self.advance();
+        }
+        if self.frontiers_changed {
+            self.frontiers_changed = false;
+            self.effects.push(Effect::Publish(Arc::new(self.frontiers())));
+        }
+        std::mem::take(&mut self.effects)
+    }
+
+    fn dispatch(&mut self, event: Event) {
+        if let Some(error) = &self.halted {
+            let error = error.clone();
+            if let Some(ticket) = event.ticket() {
+                self.reply(ticket, Err(error));
+            }
+            return;
+        }
+        match event {
+            Event::Tick => {}
+            Event::Executor(ExecutorEvent::Collected { domain, attempt, epoch, backfilled, rows }) => {
+                self.collected(domain, attempt, epoch, &backfilled, rows);
+            }
+            Event::Executor(ExecutorEvent::Uploaded { domain, attempt, epoch, delta }) => {
+                self.uploaded(domain, attempt, epoch, delta);
+            }
+            Event::Executor(ExecutorEvent::Failed { domain: _, attempt, job, operator, error }) => {
+                self.job_failed(attempt, job, &operator, error);
+            }
+            Event::Executor(ExecutorEvent::Wake { job }) => self.wake(job),
+            Event::BuildDone { target, result } => self.build_done(target, result),
+            Event::ResetDone { target } => self.reset_done(target),
+            Event::Proposed { result, catalog } => self.proposed(result, catalog),
+            Event::Create { ticket, new } => self.start_create(ticket, new),
+            Event::Drop { ticket, ids } => self.start_drop(ticket, ids),
+            Event::Compact { ticket, delta } => {
+                self.pending.push((Change::CommitCompaction { delta }, commit::Origin::Compact(ticket)));
+            }
+            Event::RequestCheckpoint { job } => self.request_checkpoint(job),
+            Event::WaitCommitted { ticket, job, epoch } => self.wait_committed(ticket, job, epoch),
+            Event::Flush { ticket } => self.flush(ticket),
+            Event::Pause { ticket, paused } => {
+                self.paused = paused;
+                self.reply(ticket, Ok(Reply::Done));
+            }
+            Event::Shutdown { ticket } => self.start_shutdown(ticket),
+        }
+    }
+
+    /// Does all that has become possible or due.
+    fn advance(&mut self) {
+        self.advance_ddl();
+        let ids: Vec<DomainId> = self.domains.keys().copied().collect();
+        for id in ids {
+            self.advance_domain(id);
+        }
+        self.advance_shutdown();
+        self.flush_commands();
+    }
+
+    fn advance_domain(&mut self, id: DomainId) {
+        self.check_timeouts(id);
+        self.rebuild_if_due(id);
+        self.split_if_drained(id);
+        self.inject_if_due(id);
+    }
+
+    /// When `step(Tick)` is next needed, on the monotonic clock; `None`: not before another event.
+    pub fn next_deadline_us(&self) -> Option<u64> {
+        if self.halted.is_some() {
+            return None;
+        }
+        let domains = self.domains.keys().filter_map(|id| self.domain_deadline(*id));
+        let ddl = self.creates.values().filter_map(|op| op.deadline_us());
+        domains.chain(ddl).chain(self.linger_until_us).min()
+    }
+
+    fn start_shutdown(&mut self, ticket: Ticket) {
+        for domain in self.domains.values_mut().filter(|d| d.is_running()) {
+            domain.requested |= domain.dirty || domain.active();
+        }
+        self.stopping = Some(Stopping::Draining(ticket));
+        let creates: Vec<OpId> = self.creates.keys().copied().collect();
+        for op in creates {
+            self.answer_create(op, Err(shutting_down()));
+        }
+    }
+
+    fn advance_shutdown(&mut self) {
+        let Some(Stopping::Draining(ticket)) = self.stopping else { return };
+        let busy = self.domains.values().any(|d| d.is_running() && (d.requested || !d.drained()));
+        if busy || self.in_flight.is_some() || self.domains.values().any(|d| d.builds > 0) {
+            return;
+        }
+        let jobs: Vec<JobId> = self.jobs.keys().copied().collect();
+        self.effects.push(Effect::Reset { target: BuildTarget::Shutdown, jobs });
+        self.stopping = Some(Stopping::Resetting(ticket));
+    }
+
+    fn reply(&mut self, ticket: Ticket, result: Result<Reply>) {
+        self.effects.push(Effect::Reply { ticket, result });
+    }
+
+    fn upstream(&self, job: JobId) -> BTreeSet<JobId> {
+        self.jobs.get(&job).map(|j| j.upstream.clone()).unwrap_or_default()
+    }
+
+    fn new_domain(&mut self, jobs: BTreeSet<JobId>) -> DomainId {
+        let id = DomainId(self.next_domain);
+        self.next_domain += 1;
+        for job in &jobs {
+            if let Some(state) = self.jobs.get_mut(job) {
+                state.domain = Some(id);
+            }
+        }
+        self.domains.insert(id, Domain::new(jobs));
+        id
+    }
+
+    fn frontiers(&self) -> Frontiers {
+        Frontiers { jobs: self.jobs.iter().map(|(id, j)| (*id, j.frontier)).collect() }
+    }
+
+    /// Whether every job that is to run runs.
+    pub fn is_ready(&self) -> bool {
+        self.halted.is_none() && self.domains.values().all(Domain::is_running)
+    }
+
+    /// Why the coordinator stopped deciding, if it did.
+    pub fn halted(&self) -> Option<&Error> {
+        self.halted.as_ref()
+    }
+
+    /// Whether the last shards have ended.
+    pub fn is_stopped(&self) -> bool {
+        matches!(self.stopping, Some(Stopping::Stopped))
+    }
+
+    /// Domains, for people.
+    pub fn domains(&self) -> Vec<DomainStatus> {
+        self.domains.iter().map(|(id, d)| d.status(*id)).collect()
+    }
+
+    /// The newest barriers, oldest first.
+    pub fn history(&self) -> Vec<BarrierRecord> {
+        self.history.iter().cloned().collect()
+    }
+}
+
+/// The answer to statements that come too late.
+fn shutting_down() -> Error {
+    Error::new(ErrorKind::Unavailable, SqlState::ADMIN_SHUTDOWN, "the server is shutting down")
+}
+
+impl Event {
+    /// Who waits for an answer.
+    fn ticket(&self) -> Option<Ticket> {
+        match self {
+            Event::Create { ticket, .. }
+            | Event::Drop { ticket, .. }
+            | Event::Compact { ticket, .. }
+            | Event::WaitCommitted { ticket, .. }
+            | Event::Flush { ticket }
+            | Event::Pause { ticket, .. }
+            | Event::Shutdown { ticket } => Some(*ticket),
+            Event::Tick
+            | Event::Executor(_)
+            | Event::BuildDone { .. }
+            | Event::ResetDone { .. }
+            | Event::Proposed { .. }
+            | Event::RequestCheckpoint { .. } => None,
+        }
+    }
+}
