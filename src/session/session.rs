@@ -4,12 +4,25 @@
 //! Calls take `&mut self`: a session runs one statement at a time. The rows of an [`Outcome`] do not borrow the session, so a portal may
 //! keep them while others run; dropping them ends the query.
 
-use crate::frontend::{Frontend, SessionOptions};
+use crate::frontend::{DATABASE, Frontend, SessionOptions};
 use crate::outcome::Outcome;
+use crate::prepared::{Binder, Named};
+use crate::registry::Entry;
+use crate::run::cursor::Cursor;
+use crate::transaction::Transaction;
+use crate::variables::Variables;
 use arrow::array::{ArrayRef, RecordBatch};
-use arrow::datatypes::{DataType, SchemaRef};
-use eddyline_types::{Epoch, Error, Result};
+use arrow::datatypes::DataType;
+use eddyline_env::clock;
+use eddyline_protocol::frontier::Frontier;
+use eddyline_serving::{Cancel, CancelReason};
+use eddyline_sql::statement::Parsed;
+use eddyline_types::{Epoch, Error, JobId, Result, SqlState};
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
+
+pub use crate::prepared::Prepared;
 
 /// Names a session to somebody who wants to cancel its statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,52 +46,77 @@ pub enum TransactionStatus {
 
 /// One statement of a text, parsed but not bound.
 #[derive(Clone, Debug)]
-pub struct Statement {
-    text: Arc<str>,
-}
+pub struct Statement(Arc<Parsed>);
 
 impl Statement {
     /// Its text, without the semicolon.
     pub fn text(&self) -> &str {
-        &self.text
+        &self.0.text
     }
-}
 
-/// A bound statement. It may be executed any number of times; when the catalog has changed since, `execute` binds it again.
-#[derive(Debug)]
-pub struct Prepared {
-    /// Types of `$1`, `$2`, ...
-    pub parameters: Vec<DataType>,
-    /// Columns of the result; `None`: it returns no rows.
-    pub result: Option<SchemaRef>,
-    /// What was prepared.
-    pub statement: Statement,
+    pub(crate) fn parsed(&self) -> &Parsed {
+        &self.0
+    }
+
+    pub(crate) fn of(parsed: Parsed) -> Self {
+        Statement(Arc::new(parsed))
+    }
 }
 
 /// See the module's documentation.
 pub struct Session {
-    frontend: Frontend,
-    options: SessionOptions,
+    pub(crate) frontend: Frontend,
+    pub(crate) entry: Arc<Entry>,
+    pub(crate) variables: Variables,
+    pub(crate) transaction: Transaction,
+    /// PREPARE name AS ...
+    pub(crate) named: BTreeMap<String, Named>,
+    pub(crate) cursors: BTreeMap<String, Cursor>,
+    /// The newest write of each job that the session has not waited for.
+    pub(crate) unseen_writes: BTreeMap<JobId, Epoch>,
+    /// What the session has read: it must not step back behind it silently.
+    pub(crate) seen: BTreeMap<JobId, Frontier>,
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.frontend.registry().close(self.entry.key().process_id);
+    }
 }
 
 impl Session {
     pub(crate) fn open(frontend: Frontend, options: SessionOptions) -> Result<Self> {
-        Ok(Session { frontend, options })
+        if options.database != DATABASE {
+            return Err(Error::user(SqlState::INVALID_CATALOG_NAME, format!("database \"{}\" does not exist", options.database))
+                .with_hint(format!("There is one database, \"{DATABASE}\".")));
+        }
+        let variables = Variables::new(&options.user, &options.settings)?;
+        let entry = frontend.registry().open(options, frontend.limits().max_sessions)?;
+        Ok(Session {
+            frontend,
+            entry,
+            variables,
+            transaction: Transaction::default(),
+            named: BTreeMap::new(),
+            cursors: BTreeMap::new(),
+            unseen_writes: BTreeMap::new(),
+            seen: BTreeMap::new(),
+        })
     }
 
     /// For BackendKeyData.
     pub fn cancel_key(&self) -> CancelKey {
-        CancelKey { process_id: 1, secret: 0 }
+        self.entry.key()
     }
 
     /// For ReadyForQuery.
     pub fn transaction_status(&self) -> TransactionStatus {
-        TransactionStatus::Idle
+        self.transaction.status()
     }
 
     /// The user.
     pub fn user(&self) -> &str {
-        &self.options.user
+        &self.entry.options().user
     }
 
     /// What all sessions share.
@@ -88,33 +126,52 @@ impl Session {
 
     /// A variable's value as SHOW gives it; `None`: there is no such variable. Names are not case-sensitive.
     pub fn variable(&self, name: &str) -> Option<String> {
-        let _ = name;
-        None
+        self.variables.get(name).map(str::to_owned)
     }
 
     /// Name and value of the variables that Postgres reports with ParameterStatus (`server_version`, `client_encoding`, `TimeZone`, ...)
     /// and that have changed since the last call; the first call gives all of them.
     pub fn reported_variables(&mut self) -> Vec<(&'static str, String)> {
-        Vec::new()
+        self.variables.take_reported()
     }
 
     /// Splits a text into statements. A syntax error (42601, with the position in `sql`) refuses the whole text. Empty statements
-    /// between semicolons are left out; a text without any statement gives none.
+    /// between semicolons are left out; a text without any statement gives none. An error inside a transaction block fails the block.
     pub fn parse(&self, sql: &str) -> Result<Vec<Statement>> {
-        Ok(vec![Statement { text: sql.into() }])
+        match eddyline_sql::parse(sql) {
+            Ok(parsed) => Ok(parsed.into_iter().map(Statement::of).collect()),
+            Err(e) => {
+                self.transaction.fail();
+                Err(e)
+            }
+        }
     }
 
     /// Binds a statement: types of its parameters and of its result. `hints`: types that the client declared for `$1`, `$2`, ... (`None`: not told).
+    /// An error inside a transaction block fails the block.
     pub async fn prepare(&mut self, statement: &Statement, hints: &[Option<DataType>]) -> Result<Arc<Prepared>> {
-        let _ = (statement, hints);
-        Err(Error::unsupported("statement is not supported"))
+        let prepared = Binder::of(self).prepare(statement, hints).await;
+        if prepared.is_err() {
+            self.transaction.fail();
+        }
+        prepared.map(Arc::new)
     }
 
     /// Runs a prepared statement. `parameters`: one array of one row for each of `prepared.parameters`, of that type (a NULL array for NULL).
     /// An error inside a transaction block puts it into the failed state.
     pub async fn execute(&mut self, prepared: &Prepared, parameters: &[ArrayRef]) -> Result<Outcome> {
-        let _ = (prepared, parameters);
-        Err(Error::unsupported("statement is not supported"))
+        let timer = Timer::start(self.entry.options().protocol.name(), prepared.kind());
+        let cancel = self.entry.start(prepared.statement.text());
+        let deadline = Deadline::start(self.variables.millis("statement_timeout"), &cancel);
+        let outcome = match cancel.check() {
+            Ok(()) => crate::run::run(self, prepared, parameters, &cancel).await,
+            Err(e) => Err(e),
+        };
+        if outcome.is_err() {
+            self.transaction.fail();
+        }
+        self.entry.finish(self.transaction.status());
+        outcome.map(|outcome| outcome.guarded_by((timer, deadline)))
     }
 
     /// Prepares and runs a statement without parameters: the simple query protocol, statement by statement.
@@ -123,10 +180,69 @@ impl Session {
         self.execute(&prepared, &[]).await
     }
 
-    /// Inserts rows into a table as INSERT would (defaults, coercion, constraints, commit): for COPY and REST ingestion. `columns` names the target column of each
+    /// Inserts rows into a table as INSERT would (defaults, coercion, constraints, commit): for REST ingestion. `columns` names the target column of each
     /// of the batch's columns. Returns the number of rows and their epoch.
     pub async fn insert(&mut self, table: &str, columns: &[String], rows: RecordBatch) -> Result<(u64, Epoch)> {
-        let _ = (table, columns, rows);
-        Err(Error::unsupported("statement is not supported"))
+        let cancel = self.entry.start(&format!("INSERT INTO {table}"));
+        let _timer = Timer::start(self.entry.options().protocol.name(), "insert");
+        let result = crate::run::copy::insert(self, table, columns, rows, &cancel).await;
+        self.entry.finish(self.transaction.status());
+        result
+    }
+
+    /// Takes rows of a COPY FROM STDIN ([`Outcome::copy_in`]), one array for each of the columns that are sent. All rows of the COPY are to be given in one call.
+    /// An error inside a transaction block fails the block.
+    pub async fn copy_in(&mut self, copy: &eddyline_sql::statement::CopyIn, rows: RecordBatch) -> Result<(u64, Epoch)> {
+        let cancel = self.entry.start("COPY");
+        let result = crate::run::copy::copy_in(self, copy, rows, &cancel).await;
+        if result.is_err() {
+            self.transaction.fail();
+        }
+        self.entry.finish(self.transaction.status());
+        result
+    }
+}
+
+/// Measures a statement until its last row is sent.
+pub(crate) struct Timer {
+    start: clock::Instant,
+    protocol: &'static str,
+    kind: &'static str,
+}
+
+impl Timer {
+    fn start(protocol: &'static str, kind: &'static str) -> Self {
+        Timer { start: clock::now(), protocol, kind }
+    }
+}
+
+impl Drop for Timer {
+    fn drop(&mut self) {
+        metrics::histogram!("eddyline_sql_seconds", "protocol" => self.protocol, "kind" => self.kind)
+            .record(self.start.elapsed().as_secs_f64());
+    }
+}
+
+/// Cancels a statement that runs too long, its rows included.
+pub(crate) struct Deadline(Option<eddyline_env::spawn::JoinHandle<()>>);
+
+impl Deadline {
+    fn start(millis: u64, cancel: &Cancel) -> Self {
+        if millis == 0 {
+            return Deadline(None);
+        }
+        let cancel = cancel.clone();
+        Deadline(Some(eddyline_env::spawn::task("statement deadline", async move {
+            clock::sleep(Duration::from_millis(millis)).await;
+            cancel.cancel(CancelReason::Timeout);
+        })))
+    }
+}
+
+impl Drop for Deadline {
+    fn drop(&mut self) {
+        if let Some(task) = &self.0 {
+            task.abort();
+        }
     }
 }
