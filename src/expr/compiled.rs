@@ -4,10 +4,12 @@
 //! fail stand alone: those are NULL in the result and are reported, all others keep their values. A failure that is not about data
 //! (a broken invariant, an unknown function) fails the call.
 
-use crate::encode::{decode, positional_schema};
+use crate::encode::{column_name, decode, positional_schema};
 use crate::errors::{from_datafusion, is_data_error};
 use arrow::array::{Array, ArrayRef, RecordBatch, new_null_array};
 use arrow::datatypes::{DataType, Schema};
+use datafusion::common::Column;
+use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::logical_expr::execution_props::ExecutionProps;
 use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
 use datafusion::logical_expr::{ColumnarValue, Expr};
@@ -69,6 +71,27 @@ impl CompiledExpr {
         Ok(CompiledExpr { kind, data_type })
     }
 
+    /// Compiles an encoded expression for batches that hold only the columns that it refers to: returns their positions in `input`, in
+    /// the order in which a batch must have them. For expressions over rows that are costly to put together (join conditions).
+    pub fn compile_narrow(expr: &[u8], input: &Schema) -> Result<(Self, Vec<usize>)> {
+        let expr = decode(expr)?;
+        let used = expr.column_refs();
+        let positions: Vec<usize> = (0..input.fields().len()).filter(|i| used.iter().any(|c| c.name == column_name(*i))).collect();
+        let narrow = expr
+            .clone()
+            .transform_up(|e| match e {
+                Expr::Column(c) => {
+                    let to = positions.iter().position(|i| c.name == column_name(*i)).unwrap_or(positions.len());
+                    Ok(Transformed::yes(Expr::Column(Column::new_unqualified(column_name(to)))))
+                }
+                other => Ok(Transformed::no(other)),
+            })
+            .map_err(from_datafusion)?
+            .data;
+        let compiled = Self::from_logical(&narrow, &input.project(&positions)?)?;
+        Ok((compiled, positions))
+    }
+
     /// Type of the result.
     pub fn data_type(&self) -> &DataType {
         &self.data_type
@@ -121,14 +144,7 @@ impl CompiledExpr {
     }
 
     /// Evaluates the halves of a batch that failed with `error`; `base` is its first row's position in the whole.
-    fn isolate(
-        &self,
-        batch: &RecordBatch,
-        base: usize,
-        error: Error,
-        parts: &mut Vec<ArrayRef>,
-        errors: &mut Vec<RowError>,
-    ) -> Result<()> {
+    fn isolate(&self, batch: &RecordBatch, base: usize, error: Error, parts: &mut Vec<ArrayRef>, errors: &mut Vec<RowError>) -> Result<()> {
         let rows = batch.num_rows();
         if rows == 1 {
             errors.push(RowError { row: base, sqlstate: error.sqlstate().0.to_string(), message: error.message().to_string() });
