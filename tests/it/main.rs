@@ -1,1 +1,13 @@
-//! it
+//! End-to-end tests: the real binary in a process of its own, spoken to as users speak to it.
+//!
+//! One test program with modules, since each program that links the planner costs seconds of linking.
+
+mod cli;
+mod durability;
+mod equivalence;
+mod files;
+mod flights;
+mod harness;
+mod nexmark;
+mod rest;
+mod tutorial;
