@@ -48,7 +48,9 @@ impl Hub {
     /// Creates the shards of jobs; returns when all have loaded their state. An error leaves none of them behind.
     pub async fn build(self: &Arc<Self>, domain: DomainId, attempt: u64, jobs: Vec<BuildJob>) -> Result<()> {
         let ids: Vec<JobId> = jobs.iter().map(|j| j.job.id).collect();
-        let started = match self.start(domain, attempt, jobs) {
+        let plan = self.plan(jobs)?;
+        self.register(&plan, domain, attempt)?;
+        let started = match self.start(&plan) {
             Ok(started) => started,
             Err(error) => {
                 self.abandon(&ids).await;
@@ -78,7 +80,7 @@ impl Hub {
                     }
                 }
                 let entry = registry.domains.entry(domain).or_insert_with(|| DomainEntry { collector: Collector::new(attempt), uploads: None });
-                if entry.collector.attempt < attempt {
+                if entry.collector.attempt != attempt {
                     *entry = DomainEntry { collector: Collector::new(attempt), uploads: None };
                 }
                 None
@@ -111,20 +113,25 @@ impl Hub {
         }
     }
 
-    /// Registers the jobs and starts their shards.
-    fn start(self: &Arc<Self>, domain: DomainId, attempt: u64, jobs: Vec<BuildJob>) -> Result<Vec<Started>> {
-        let plan = self.plan(jobs)?;
+    /// Makes the jobs known, so that a reset finds them while they are being built.
+    fn register(&self, plan: &Plan, domain: DomainId, attempt: u64) -> Result<()> {
+        let mut registry = self.registry();
+        if let Some(twice) = plan.jobs.iter().find(|b| registry.jobs.contains_key(&b.job.id)) {
+            return Err(Error::internal(format!("job {} is built already", twice.job.id)));
+        }
         for BuildJob { job, .. } in &plan.jobs {
             job.graph.tables.iter().for_each(|table| self.store().register(table));
-            let entry = JobEntry { job: job.clone(), domain, attempt, is_built: false, dml: None };
-            if self.registry().jobs.insert(job.id, entry).is_some() {
-                return Err(Error::internal(format!("job {} is built twice", job.id)));
-            }
+            registry.jobs.insert(job.id, JobEntry { job: job.clone(), domain, attempt, is_built: false, dml: None });
         }
+        Ok(())
+    }
+
+    /// Starts the shards of registered jobs.
+    fn start(self: &Arc<Self>, plan: &Plan) -> Result<Vec<Started>> {
         let mut started = Vec::new();
         for build in &plan.jobs {
             for fragment in &build.job.graph.fragments {
-                let shards = self.start_fragment(&plan, build, fragment)?;
+                let shards = self.start_fragment(plan, build, fragment)?;
                 let entry = FragmentEntry {
                     job: build.job.id,
                     schema: fragment.output_schema(),

@@ -213,18 +213,24 @@ impl Hub {
             }
             return;
         }
+        let mut moved = false;
         for job in jobs.iter() {
             if let Some(entry) = registry.jobs.get_mut(job) {
+                moved |= entry.domain != barrier.domain;
                 (entry.domain, entry.attempt) = (barrier.domain, attempt);
             }
         }
+        if moved {
+            // Domains that were merged into this one had no barrier or upload in flight.
+            let Registry { jobs, domains, .. } = &mut *registry;
+            domains.retain(|domain, _| jobs.values().any(|e| e.domain == *domain));
+        }
         let shards: Vec<_> = registry.fragments.values().filter(|f| jobs.contains(&f.job)).flat_map(|f| f.shards.clone()).collect();
         let domain = registry.domains.entry(barrier.domain).or_insert_with(|| DomainEntry { collector: Collector::new(attempt), uploads: None });
-        if domain.collector.attempt < attempt {
-            domain.collector = Collector::new(attempt);
-            domain.uploads = None;
+        if domain.collector.attempt != attempt {
+            *domain = DomainEntry { collector: Collector::new(attempt), uploads: None };
         }
-        if domain.collector.attempt != attempt || domain.collector.is_failed() {
+        if domain.collector.is_failed() {
             return;
         }
         let issued = Arc::new(Issued { attempt, barrier, issued_nanos: clock::monotonic_nanos() });

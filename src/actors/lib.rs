@@ -31,3 +31,6 @@ pub use credit::Budget;
 pub use figures::ShardDetail;
 pub use inlet::{OpenSource, SourceOpening};
 pub use worker::{Worker, WorkerConfig};
+
+#[cfg(test)]
+mod tests;

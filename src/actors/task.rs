@@ -233,6 +233,8 @@ impl Task {
 
     async fn barrier(&mut self, issued: Arc<Issued>) -> Result<bool, Failure> {
         let barrier = &issued.barrier;
+        // What is upstream of the barrier is readable at its epoch: a backfill reads its first page in here.
+        self.around.reader.last_barrier = barrier.epoch;
         if self.started {
             self.chain.barrier(barrier, &mut self.around).await?;
         } else {
@@ -284,7 +286,6 @@ impl Task {
     }
 
     async fn begin_epoch(&mut self, barrier: &Barrier, first: bool) -> Result<()> {
-        self.around.reader.last_barrier = barrier.epoch;
         if barrier.is_checkpoint() {
             self.around.reader.last_checkpoint = barrier.epoch;
         }
