@@ -6,7 +6,7 @@
 use crate::aligner::Aligner;
 use crate::chain::{Chain, Failure, Surroundings};
 use crate::dispatch::{Outputs, is_connected};
-use crate::figures::ShardFigures;
+use crate::figures::{JobMetrics, ShardFigures};
 use crate::hub::{DomainEntry, FragmentEntry, Hub, JobEntry, ShardEntry};
 use crate::inlet::{DmlInlet, DmlPort, Inlet, SourceInlet, SourceOpening};
 use crate::collector::Collector;
@@ -227,7 +227,9 @@ impl Hub {
         let (inbox, messages) = mpsc::unbounded_channel();
         let edges = plan.edges.get(&fragment.id).cloned().unwrap_or_default();
         let hub = self.clone();
-        let task = Task { identity, inbox: messages, aligner, inlet, changes_level, chain, around, edges, hub, started: false, entered: 0, woke: false };
+        let metrics = JobMetrics::new(&job.id.to_string());
+        let (started, entered, woke) = (false, 0, false);
+        let task = Task { identity, inbox: messages, aligner, inlet, changes_level, chain, around, edges, hub, started, entered, woke, metrics };
         // Shard i of every fragment shares a thread, so streams that need no shuffle stay on it; fragments with fewer shards than threads are spread.
         let threads = self.host().threads();
         let arbiter = if count >= threads { shard.index } else { shard.index + fragment.id.0 } % threads.max(1);

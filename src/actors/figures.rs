@@ -26,6 +26,51 @@ pub struct ShardFigures {
     pub epoch: AtomicU64,
 }
 
+/// The part of a shard's figures that goes into its job's metrics, at every barrier.
+pub struct JobMetrics {
+    busy: metrics::Gauge,
+    blocked: metrics::Gauge,
+    alignment: metrics::Gauge,
+    state: metrics::Gauge,
+    errors: metrics::Counter,
+    /// What was added so far: busy, blocked, alignment, state, errors.
+    told: [u64; 5],
+}
+
+impl JobMetrics {
+    /// Metrics of a job; its shards share them.
+    pub fn new(job: &str) -> Self {
+        let job = job.to_owned();
+        JobMetrics {
+            busy: metrics::gauge!("eddyline_job_busy_seconds_total", "job" => job.clone()),
+            blocked: metrics::gauge!("eddyline_job_credit_wait_seconds_total", "job" => job.clone()),
+            alignment: metrics::gauge!("eddyline_job_alignment_seconds_total", "job" => job.clone()),
+            state: metrics::gauge!("eddyline_job_state_bytes", "job" => job.clone()),
+            errors: metrics::counter!("eddyline_job_error_rows_total", "job" => job),
+            told: [0; 5],
+        }
+    }
+
+    /// Adds what changed since the last call.
+    pub fn tell(&mut self, figures: &ShardFigures) {
+        let now = [&figures.busy_nanos, &figures.blocked_nanos, &figures.alignment_nanos, &figures.state_bytes, &figures.errors].map(get);
+        let grown = |i: usize| now[i].saturating_sub(self.told[i]);
+        self.busy.increment(grown(0) as f64 / 1e9);
+        self.blocked.increment(grown(1) as f64 / 1e9);
+        self.alignment.increment(grown(2) as f64 / 1e9);
+        self.state.increment(now[3] as f64 - self.told[3] as f64);
+        self.errors.increment(grown(4));
+        self.told = now;
+    }
+}
+
+impl Drop for JobMetrics {
+    fn drop(&mut self) {
+        // The state is gone with its shard.
+        self.state.decrement(self.told[3] as f64);
+    }
+}
+
 /// One shard, as the system catalog shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShardDetail {

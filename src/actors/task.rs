@@ -6,7 +6,7 @@
 
 use crate::aligner::{Aligned, Aligner};
 use crate::chain::{Chain, Failure, Surroundings, yield_once};
-use crate::figures::{add, get};
+use crate::figures::{JobMetrics, add, get};
 use crate::hub::{Hub, Passed};
 use crate::inlet::{DmlRequest, Inflow, Inlet};
 use crate::message::{Input, Issued};
@@ -59,6 +59,8 @@ pub struct Task {
     pub entered: u64,
     /// The domain was told in this epoch that something entered.
     pub woke: bool,
+    /// Its job's metrics.
+    pub metrics: JobMetrics,
 }
 
 enum Event {
@@ -315,6 +317,7 @@ impl Task {
         figures.errors.store(self.around.errors.total(), Ordering::Relaxed);
         figures.state_bytes.store(self.chain.memory_bytes() as u64, Ordering::Relaxed);
         figures.epoch.store(issued.barrier.epoch.0, Ordering::Relaxed);
+        self.metrics.tell(figures);
         self.hub.passed(Passed {
             domain: issued.barrier.domain,
             attempt: issued.attempt,
