@@ -11,7 +11,7 @@ use crate::hub::{Hub, Passed};
 use crate::inlet::{DmlRequest, Inflow, Inlet};
 use crate::message::{Input, Issued};
 use eddyline_env::clock;
-use eddyline_protocol::{Barrier, BarrierKind, Edge, Mutation};
+use eddyline_protocol::{Barrier, Edge, Mutation};
 use eddyline_types::{Chunk, Epoch, JobId, Result, ShardId};
 use futures::StreamExt;
 use std::sync::Arc;
@@ -237,13 +237,7 @@ impl Task {
         let barrier = &issued.barrier;
         // What is upstream of the barrier is readable at its epoch: a backfill reads its first page in here.
         self.around.reader.last_barrier = barrier.epoch;
-        if self.started {
-            self.chain.barrier(barrier, &mut self.around).await?;
-        } else {
-            // What a shard sees first is where its state stands, whether its domain or only its job begins here.
-            let first = Barrier { kind: BarrierKind::Initial, ..barrier.clone() };
-            self.chain.barrier(&first, &mut self.around).await?;
-        }
+        self.chain.barrier(barrier, &mut self.around).await?;
         self.around.outputs.flush().await.map_err(Failure::of_shard("Dispatch"))?;
         self.write(barrier).map_err(Failure::of_shard("Store"))?;
         self.attach(barrier.mutation.as_deref()).map_err(Failure::of_shard("Dispatch"))?;
