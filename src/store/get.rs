@@ -213,10 +213,12 @@ async fn load(table: TableId, file: &Arc<SstFile>, section: &Section, wanted: &[
     if cached.iter().all(Option::is_some) {
         return Ok(cached.into_iter().flatten().collect());
     }
-    let loads = cached.into_iter().zip(wanted).map(|(cached, (number, _))| async move {
+    // Owned items: a closure over borrowed ones would make the future's Send bound depend on every lifetime.
+    let items: Vec<(Option<Arc<Block>>, usize)> = cached.into_iter().zip(wanted.iter().map(|(number, _)| *number)).collect();
+    let loads = items.into_iter().map(|(cached, number)| async move {
         match cached {
             Some(block) => Ok(block),
-            None => file.block(table, section, *number).await,
+            None => file.block(table, section, number).await,
         }
     });
     futures::stream::iter(loads).buffered(LOADS).try_collect().await
