@@ -21,6 +21,8 @@ use tokio_util::sync::CancellationToken;
 
 /// How long the last checkpoint of a shutdown may take.
 const LAST_CHECKPOINT: Duration = Duration::from_secs(30);
+/// The longest wait of a session for a commit.
+const COMMIT_WAIT: Duration = Duration::from_secs(300);
 /// How long a start waits for its jobs before it serves without them.
 const JOBS_READY: Duration = Duration::from_secs(30);
 
@@ -86,7 +88,7 @@ impl Node {
         let limits = Limits { query_memory_bytes: (config.memory_limit_bytes / 4) as usize, ..Limits::default() };
         let frontend = Frontend::new(FrontendParts {
             limits,
-            coordinator: Arc::new(MetaCoordinator::new(meta.clone())),
+            coordinator: Arc::new(MetaCoordinator::new(meta.clone(), COMMIT_WAIT)),
             store,
             dml: Arc::new(worker.clone()),
             system: system.clone(),
