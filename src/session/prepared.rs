@@ -56,10 +56,11 @@ impl Prepared {
 
     /// What is to be carried out now: the plan, or a new one if the catalog or the settings have changed.
     pub(crate) async fn current_plan(&self, session: &Session) -> Result<Plan> {
-        let binder = Binder::of(session);
-        if binder.catalog.version == self.catalog_version && Arc::ptr_eq(&binder.settings, &self.settings) {
+        let unchanged = session.frontend.catalog().version == self.catalog_version && Arc::ptr_eq(session.variables.all(), &self.settings);
+        if unchanged {
             return Ok(self.plan.clone());
         }
+        let binder = Binder::of(session);
         let again = binder.prepare(&self.statement, &self.hints).await?;
         let same_result = match (&self.result, &again.result) {
             (Some(a), Some(b)) => a.fields().iter().map(|f| f.data_type()).eq(b.fields().iter().map(|f| f.data_type())),

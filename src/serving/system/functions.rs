@@ -195,6 +195,14 @@ fn about_relations(origin: &Origin) -> Vec<ScalarUDF> {
             function(name, DataType::Utf8, move |row| text(look(&view.catalog(), number(row.first())? as i32)?))
         })
         .collect();
+    let view = origin.view.clone();
+    all.push(function("eddy_column_default", DataType::Utf8, move |row| {
+        let catalog = view.catalog();
+        let relation = postgres::relation_of(&catalog, number(row.first())? as i32)?;
+        let position = usize::try_from(number(row.get(1))? - 1).ok()?;
+        let column = relation.columns.iter().filter(|c| !c.hidden).nth(position)?;
+        column.default.clone().or_else(|| column.generated.clone()).and_then(text)
+    }));
     for name in ["to_regclass", "to_regtype"] {
         let view = origin.view.clone();
         all.push(function(name, DataType::Int32, move |row| {
@@ -221,9 +229,14 @@ pub struct SessionFacts<'a> {
 }
 
 /// Functions that depend on the session.
-pub(crate) fn of_session(facts: &SessionFacts<'_>) -> Vec<ScalarUDF> {
+pub(crate) fn of_session(facts: &SessionFacts<'_>, origin: &Origin) -> Vec<ScalarUDF> {
     let user = facts.user.to_owned();
     let mut all = Vec::new();
+    let (view, path) = (origin.view.clone(), facts.search_path.to_vec());
+    all.push(function("pg_table_is_visible", DataType::Boolean, move |row| {
+        let schema = postgres::schema_of(&view.catalog(), number(row.first())? as i32)?;
+        Some(ScalarValue::Boolean(Some(schema == "pg_catalog" || path.contains(&schema))))
+    }));
     for name in ["session_user", "current_user", "user", "current_role"] {
         let user = user.clone();
         all.push(function(name, DataType::Utf8, move |_| text(user.clone())));

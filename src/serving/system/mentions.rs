@@ -41,7 +41,17 @@ const FUNCTIONS: &[&str] = &[
 ];
 
 /// Names that stand for themselves, without parentheses.
-const WORDS: &[&str] = &["current_user", "session_user", "current_role", "current_catalog", "current_schema"];
+const WORDS: &[&str] = &[
+    "current_user",
+    "session_user",
+    "current_role",
+    "current_catalog",
+    "current_schema",
+    "regclass",
+    "regtype",
+    "regproc",
+    "regnamespace",
+];
 
 /// What a text is about.
 pub fn of(text: &str) -> Mentions {

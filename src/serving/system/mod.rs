@@ -1,8 +1,10 @@
 //! The system's schemas: `pg_catalog`, `information_schema` and `eddy_catalog`.
 //!
 //! Reading order: [`state`] (what the node tells), [`table`] (tables made when they are scanned), [`eddy`], [`postgres`] and [`information`] (the schemas),
-//! [`functions`] (what psql and drivers call), [`mentions`] (which statements are about them), [`planner`] (queries that clients of Postgres send).
+//! [`functions`] (what psql and drivers call), [`mentions`] (which statements are about them), [`planner`] (queries that clients of Postgres send) and
+//! `dialect` (what must be rewritten in their text).
 
+mod dialect;
 pub mod eddy;
 pub mod functions;
 pub mod information;

@@ -4,6 +4,7 @@
 //! read at their newest epoch when they are scanned: such queries are about the catalog, not about data.
 
 use super::SystemSchemas;
+use super::dialect;
 use super::functions::{self, SessionFacts};
 use crate::cancel::Cancel;
 use crate::failure::{from_datafusion, into_datafusion};
@@ -17,11 +18,13 @@ use async_trait::async_trait;
 use datafusion::catalog::{
     CatalogProvider, CatalogProviderList, MemoryCatalogProvider, MemoryCatalogProviderList, SchemaProvider, TableProvider,
 };
+use datafusion::common::Column;
+use datafusion::datasource::{ViewTable, provider_as_source};
 use datafusion::error::DataFusionError;
 use datafusion::execution::SessionState;
 use datafusion::execution::session_state::SessionStateBuilder;
-use datafusion::logical_expr::LogicalPlan;
 use datafusion::logical_expr::registry::FunctionRegistry;
+use datafusion::logical_expr::{Expr as DfExpr, LogicalPlan, LogicalPlanBuilder};
 use datafusion::physical_plan::execute_stream;
 use datafusion::sql::parser::Statement as DfStatement;
 use datafusion::sql::sqlparser::ast::{Expr, Ident, Query, SelectItem, SetExpr, Statement};
@@ -29,9 +32,8 @@ use eddyline_protocol::RelationKind;
 use eddyline_protocol::catalog::DEFAULT_SCHEMA;
 use eddyline_types::{Error, Result, SqlState};
 use futures::StreamExt;
-use regex::Regex;
 use std::collections::BTreeMap;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 /// The only database.
 pub const DATABASE: &str = "dev";
@@ -82,7 +84,7 @@ pub(super) fn base_state(state: &SessionState) -> SessionState {
 pub(super) async fn plan(schemas: &SystemSchemas, query: SystemQuery<'_>) -> Result<SystemPlan> {
     let state = state_for(schemas, &query)?;
     let mut statements =
-        schemas.inner.parser.parse(&prepare_text(query.text)).map_err(|e| Error::user(SqlState::SYNTAX_ERROR, e.to_string()))?;
+        schemas.inner.parser.parse(&dialect::rewrite(query.text)).map_err(|e| Error::user(SqlState::SYNTAX_ERROR, e.to_string()))?;
     let (Some(mut statement), true) = (statements.pop(), statements.is_empty()) else {
         return Err(Error::user(SqlState::SYNTAX_ERROR, "one query is expected"));
     };
@@ -135,25 +137,10 @@ fn state_for(schemas: &SystemSchemas, query: &SystemQuery<'_>) -> Result<Session
     let base = schemas.inner.state.clone();
     let mut state = SessionStateBuilder::new_from_existing(base).with_config(config).with_catalog_list(Arc::new(list)).build();
     let facts = SessionFacts { user: query.user, session_id: query.session_id, search_path: query.search_path, settings: query.settings };
-    for function in functions::of_session(&facts) {
+    for function in functions::of_session(&facts, &schemas.inner.origin) {
         state.register_udf(Arc::new(function)).map_err(from_datafusion)?;
     }
     Ok(state)
-}
-
-/// Constructs that no rule rewrites.
-fn prepare_text(text: &str) -> String {
-    // psql's \d of a foreign table: our pg_foreign_table has the options as text.
-    static OPTIONS: LazyLock<Regex> = LazyLock::new(|| {
-        Regex::new(r"(?s)pg_catalog\.array_to_string\(ARRAY\(\s*SELECT.*?pg_options_to_table\(ftoptions\)\),\s*', '\)")
-            .expect("a valid pattern")
-    });
-    // Array constructors over subqueries, which are always empty here.
-    static ARRAYS: LazyLock<Regex> = LazyLock::new(|| {
-        Regex::new(r"(?is)pg_catalog\.array_to_string\(c\.reloptions \|\| array\(select .*?\bx\), ', '\)").expect("a valid pattern")
-    });
-    let text = OPTIONS.replace_all(text, "f.ftoptions");
-    ARRAYS.replace_all(&text, "''").into_owned()
 }
 
 /// Names the output columns as Postgres does. Inside the query each gets a name of its own, because DataFusion refuses duplicates; what is
@@ -269,7 +256,13 @@ impl SchemaProvider for Namespace {
         }
         let point = ReadPoint::pin(origin.view.as_ref(), &origin.store, &[relation.id], Freshness::Latest).map_err(into_datafusion)?;
         let reader = RelationReader::new(&point, relation.id).map_err(into_datafusion)?;
-        Ok(Some(Arc::new(RelationTable::new(reader))))
+        let table: Arc<dyn TableProvider> = Arc::new(RelationTable::new(reader));
+        if relation.columns.iter().all(|c| !c.hidden) {
+            return Ok(Some(table));
+        }
+        let shown = relation.columns.iter().filter(|c| !c.hidden).map(|c| Column::new(Some(name), &c.name)).map(DfExpr::Column);
+        let plan = LogicalPlanBuilder::scan(name, provider_as_source(table), None)?.project(shown)?.build()?;
+        Ok(Some(Arc::new(ViewTable::new(plan, None))))
     }
 
     fn table_exist(&self, name: &str) -> bool {

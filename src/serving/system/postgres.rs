@@ -82,6 +82,12 @@ pub fn indexed_relation(catalog: &Catalog, oid: i32) -> Option<&Arc<Relation>> {
     catalog.relations.get(&eddyline_types::ObjectId(id)).filter(|r| has_index(r))
 }
 
+/// The schema of whatever has an object id in `pg_class`.
+pub fn schema_of(catalog: &Catalog, oid: i32) -> Option<String> {
+    let of_user = relation_of(catalog, oid).or_else(|| indexed_relation(catalog, oid)).map(|r| r.schema_name.clone());
+    of_user.or_else(|| system_relations().into_iter().find(|(o, ..)| *o == oid).map(|(_, schema, _)| schema.to_owned()))
+}
+
 fn index_oid(relation: &Relation) -> i32 {
     FIRST_INDEX_OID + relation.id.0 as i32
 }
