@@ -142,7 +142,9 @@ pub(crate) fn encode_schema(schema: &Schema) -> Vec<u8> {
 
 /// The table's schema back. The error says what is wrong.
 pub(crate) fn decode_schema(bytes: &[u8]) -> Result<SchemaRef, String> {
-    arrow_ipc::convert::try_schema_from_flatbuffer_bytes(bytes).map(Arc::new).map_err(|e| e.to_string())
+    // `try_schema_from_flatbuffer_bytes` wants a whole IPC message around the schema; what is stored is the schema alone.
+    let schema = arrow_ipc::root_as_schema(bytes).map_err(|e| e.to_string())?;
+    Ok(Arc::new(arrow_ipc::convert::fb_to_schema(schema)))
 }
 
 /// Refuses what blocks cannot hold: dictionaries would need messages of their own.
