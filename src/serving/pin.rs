@@ -84,7 +84,8 @@ impl ReadPoint {
             let name = self.catalog.relations.get(&relation).map_or_else(|| relation.to_string(), |r| r.name.clone());
             return Err(Error::unavailable(format!("\"{name}\" is starting")).with_hint("Run the statement again in a moment."));
         };
-        let committed = frontier.committed;
+        // The snapshot keeps only the newest row of what is committed in it, so nothing below that can be read.
+        let committed = self.catalog.relations.get(&relation).and_then(|r| r.table).map_or(Epoch::ZERO, |t| self.snapshot.committed(t));
         Ok(match self.freshness {
             Freshness::Latest => frontier.collected.max(committed),
             Freshness::Committed => committed,
