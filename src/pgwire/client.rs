@@ -1,9 +1,9 @@
 //! The seam to the session crate: what a connection needs of a session, so that it can be tested without an engine.
 
-use arrow::array::ArrayRef;
+use arrow::array::{ArrayRef, RecordBatch};
 use arrow::datatypes::{DataType, SchemaRef};
-use eddyline_session::{CancelKey, Frontend, Outcome, Prepared, Session, SessionOptions, Statement, TransactionStatus};
-use eddyline_types::Result;
+use eddyline_session::{CancelKey, CopyIn, Frontend, Outcome, Prepared, Session, SessionOptions, Statement, TransactionStatus};
+use eddyline_types::{Error, Result, SqlState};
 use std::future::Future;
 use std::sync::Arc;
 
@@ -44,6 +44,10 @@ pub trait Client: Send + 'static {
     ) -> impl Future<Output = Result<Arc<Self::Prepared>>> + Send;
     /// Runs it.
     fn execute(&mut self, prepared: &Self::Prepared, parameters: &[ArrayRef]) -> impl Future<Output = Result<Outcome>> + Send;
+    /// Names and types of the columns that a COPY FROM STDIN is sent.
+    fn copy_columns(&self, copy: &CopyIn) -> Result<Vec<(String, DataType)>>;
+    /// Writes the rows of a COPY FROM STDIN; gives their number.
+    fn copy_in(&mut self, copy: &CopyIn, rows: RecordBatch) -> impl Future<Output = Result<u64>> + Send;
 }
 
 /// What a connection must know of a bound statement.
@@ -100,6 +104,17 @@ impl Client for Session {
 
     async fn execute(&mut self, prepared: &Prepared, parameters: &[ArrayRef]) -> Result<Outcome> {
         Session::execute(self, prepared, parameters).await
+    }
+
+    fn copy_columns(&self, copy: &CopyIn) -> Result<Vec<(String, DataType)>> {
+        let catalog = self.frontend().catalog();
+        let dropped = || Error::user(SqlState::UNDEFINED_TABLE, "the table was dropped meanwhile");
+        let relation = catalog.relations.get(&copy.relation).ok_or_else(dropped)?;
+        copy.columns.iter().map(|c| relation.columns.get(*c).map(|c| (c.name.clone(), c.data_type.clone())).ok_or_else(dropped)).collect()
+    }
+
+    async fn copy_in(&mut self, copy: &CopyIn, rows: RecordBatch) -> Result<u64> {
+        Ok(Session::copy_in(self, copy, rows).await?.0)
     }
 }
 

@@ -4,6 +4,7 @@
 //! ReadyForQuery.
 
 use crate::client::{Bound, Client, Engine};
+use crate::copy::{self, LineWriter};
 use crate::encode::{Column, Format, plain};
 use crate::extended::Extended;
 use crate::message::{self, Malformed, Message, Startup};
@@ -12,7 +13,8 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use bytes::BytesMut;
 use eddyline_env::clock;
-use eddyline_session::{CancelKey, Outcome, Protocol, RowStream, SessionOptions, Tag};
+use eddyline_session::{CancelKey, CopyIn, CopyOptions, Outcome, Protocol, RowStream, SessionOptions, Tag};
+use eddyline_types::value_text::TextColumn;
 use eddyline_types::{Error, ErrorKind, Result, SqlState};
 use futures::{FutureExt, StreamExt};
 use std::future::Future;
@@ -30,6 +32,8 @@ const FLUSH_BYTES: usize = 64 << 10;
 const STARTUP_TIMEOUT: Duration = Duration::from_secs(30);
 /// A client may send so much ahead while a statement runs; then reading waits.
 const READ_AHEAD_BYTES: usize = 1 << 20;
+/// Rows of one COPY are kept until they are complete, since they are one change.
+const MAX_COPY_BYTES: usize = 512 << 20;
 
 /// Why a connection ends.
 pub(crate) enum End {
@@ -161,6 +165,30 @@ impl Wire {
                 None => return Ok(Ok(true)),
             }
         }
+    }
+
+    /// Sends the rows of a COPY TO STDOUT.
+    async fn copy_out(&mut self, options: &CopyOptions, schema: &SchemaRef, rows: &mut Rows) -> Result<Result<()>, End> {
+        let mut writer = LineWriter::new(options);
+        self.replies.copy_response(b'H', schema.fields().len());
+        if options.header {
+            self.replies.copy_data(|out| writer.header(schema, out));
+        }
+        while let Some(batch) = self.watch(rows.stream.next()).await? {
+            let arrays = match batch.and_then(|b| b.columns().iter().map(plain).collect::<Result<Vec<_>>>()) {
+                Ok(arrays) => arrays,
+                Err(e) => return Ok(Err(e)),
+            };
+            let columns: Vec<TextColumn<'_>> = arrays.iter().map(|a| TextColumn::new(a.as_ref())).collect();
+            let count = arrays.first().map_or(0, |a| a.len());
+            for row in 0..count {
+                self.replies.copy_data(|out| writer.row(&arrays, &columns, row, out));
+                self.flush_if_full().await?;
+            }
+            rows.sent += count as u64;
+        }
+        self.replies.bare(b'c');
+        Ok(Ok(()))
     }
 
     async fn send_batch(&mut self, batch: &RecordBatch, format: impl Fn(usize) -> Format) -> Result<Result<()>, End> {
@@ -355,7 +383,8 @@ impl<C: Client> Connection<'_, C> {
                 }
                 _ if self.skipping => {}
                 Message::Flush => self.wire.flush().await?,
-                Message::Copy => {}
+                // What a client had sent of a COPY that has failed meanwhile.
+                Message::CopyData(_) | Message::CopyDone | Message::CopyFail(_) => {}
                 Message::Unsupported(b'F') => self.failed(Error::unsupported("fastpath function calls are not supported")),
                 Message::Unsupported(_) => return Err(End::Fatal(message::violation("unexpected message"))),
                 Message::Parse { name, sql, types } => {
@@ -451,17 +480,73 @@ impl<C: Client> Connection<'_, C> {
             Ok(outcome) => outcome,
             Err(e) => return Ok(Err(e)),
         };
-        let Outcome { tag, schema, rows, notices, .. } = outcome;
-        notices.iter().for_each(|n| self.wire.replies.notice(n));
-        let mut rows = Rows::new(rows);
-        if let Some(schema) = &schema {
+        let outcome = match self.special(outcome).await? {
+            Ok(Some(outcome)) => outcome,
+            Ok(None) => return Ok(Ok(())),
+            Err(e) => return Ok(Err(e)),
+        };
+        let mut rows = Rows::new(outcome.rows);
+        if let Some(schema) = &outcome.schema {
             self.wire.replies.row_description(schema, |_| Format::Text);
             if let Err(e) = self.wire.send_rows(&mut rows, None, |_| Format::Text).await? {
                 return Ok(Err(e));
             }
         }
-        self.complete(&tag, rows.sent);
+        self.complete(&outcome.tag, rows.sent);
         Ok(Ok(()))
+    }
+
+    /// Sends the notices of a statement, and carries out a COPY. What is left to be sent as rows comes back.
+    pub async fn special(&mut self, outcome: Outcome) -> Result<Result<Option<Outcome>>, End> {
+        outcome.notices.iter().for_each(|n| self.wire.replies.notice(n));
+        let copied = if let Some(copy) = &outcome.copy_in {
+            self.copy_in(copy).await?.map(|rows| Tag::Affected("COPY", rows).text(rows))
+        } else if let Some(options) = &outcome.copy_out {
+            let mut rows = Rows::new(outcome.rows);
+            match &outcome.schema {
+                Some(schema) => self.wire.copy_out(options, schema, &mut rows).await?.map(|()| outcome.tag.text(rows.sent)),
+                None => Err(Error::internal("COPY TO without columns")),
+            }
+        } else {
+            return Ok(Ok(Some(outcome)));
+        };
+        Ok(copied.map(|tag| {
+            self.wire.replies.command_complete(&tag);
+            None
+        }))
+    }
+
+    /// Takes the rows of a COPY FROM STDIN and writes them as one change.
+    async fn copy_in(&mut self, copy: &CopyIn) -> Result<Result<u64>, End> {
+        let columns = match self.client.copy_columns(copy) {
+            Ok(columns) => columns,
+            Err(e) => return Ok(Err(e)),
+        };
+        self.wire.replies.copy_response(b'G', columns.len());
+        let mut data = Vec::new();
+        loop {
+            match self.wire.next().await? {
+                Ok(Message::CopyData(bytes)) => data.extend_from_slice(&bytes),
+                Ok(Message::CopyDone) => break,
+                Ok(Message::CopyFail(reason)) => return Ok(Err(Error::cancelled(format!("COPY from stdin failed: {reason}")))),
+                // As in Postgres: clients send them without looking.
+                Ok(Message::Flush | Message::Sync) => {}
+                Ok(Message::Terminate) => return Err(End::Gone),
+                Ok(_) => return Ok(Err(message::violation("unexpected message type during COPY from stdin"))),
+                Err((_, e)) => return Ok(Err(e)),
+            }
+            if data.len() > MAX_COPY_BYTES {
+                let error =
+                    Error::user(SqlState::LIMIT_EXCEEDED, format!("a COPY of more than {} MiB is not possible", MAX_COPY_BYTES >> 20));
+                return Ok(Err(error.with_hint("Send the rows with several COPY statements.")));
+            }
+        }
+        let rows = match copy::read(&copy.options, &columns, &data) {
+            Ok(rows) => rows,
+            Err(e) => return Ok(Err(e)),
+        };
+        drop(data);
+        self.wire.watch(self.client.copy_in(copy, rows)).await
     }
 
     pub fn complete(&mut self, tag: &Tag, sent: u64) {

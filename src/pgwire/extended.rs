@@ -35,6 +35,8 @@ struct Portal<C: Client> {
 enum State {
     Bound(Vec<ArrayRef>),
     Running(Tag, Rows),
+    /// A COPY, which is over and answered.
+    Copied,
     Done(Tag),
 }
 
@@ -189,6 +191,7 @@ impl<C: Client> Connection<'_, C> {
                     State::Running(tag, rows)
                 }
             }
+            State::Copied => State::Done(Tag::Plain("COPY".into())),
             State::Done(Tag::Rows(command)) => {
                 self.complete(&Tag::Rows(command), 0);
                 State::Done(Tag::Rows(command))
@@ -212,8 +215,11 @@ impl<C: Client> Connection<'_, C> {
             Ok(outcome) => outcome,
             Err(e) => return Ok(Err(e)),
         };
-        let Outcome { tag, schema, rows, notices, .. } = outcome;
-        notices.iter().for_each(|n| self.wire.replies.notice(n));
+        let Outcome { tag, schema, rows, .. } = match self.special(outcome).await? {
+            Ok(Some(outcome)) => outcome,
+            Ok(None) => return Ok(Ok(State::Copied)),
+            Err(e) => return Ok(Err(e)),
+        };
         if let (Some(told), Some(got)) = (prepared.result(), &schema)
             && !same_columns(told, got)
         {

@@ -8,6 +8,7 @@
 
 pub mod client;
 mod connection;
+mod copy;
 mod encode;
 mod extended;
 pub mod message;

@@ -65,8 +65,12 @@ pub enum Message {
     Flush,
     /// The client leaves.
     Terminate,
-    /// Part of a COPY that is not going on: ignored.
-    Copy,
+    /// Part of the rows of a COPY.
+    CopyData(Bytes),
+    /// The rows of a COPY are complete.
+    CopyDone,
+    /// The client gives up a COPY, for this reason.
+    CopyFail(String),
     /// A message that exists and is not offered here.
     Unsupported(u8),
 }
@@ -180,7 +184,9 @@ fn parse(kind: u8, mut body: Body) -> Result<Message> {
         b'S' => Message::Sync,
         b'H' => Message::Flush,
         b'X' => Message::Terminate,
-        b'd' | b'c' | b'f' => return Ok(Message::Copy),
+        b'd' => return Ok(Message::CopyData(body.0)),
+        b'c' => Message::CopyDone,
+        b'f' => Message::CopyFail(body.text()?),
         other => return Ok(Message::Unsupported(other)),
     };
     if !body.0.is_empty() {

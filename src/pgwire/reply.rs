@@ -118,6 +118,20 @@ impl Replies {
         });
     }
 
+    /// The client is to send (`G`) or gets (`H`) the rows of a COPY, as text.
+    pub fn copy_response(&mut self, kind: u8, columns: usize) {
+        self.message(kind, |b| {
+            b.push(0);
+            b.extend_from_slice(&(columns as u16).to_be_bytes());
+            b.extend(std::iter::repeat_n(0, columns * 2));
+        });
+    }
+
+    /// A line of a COPY.
+    pub fn copy_data(&mut self, body: impl FnOnce(&mut Vec<u8>)) {
+        self.message(b'd', body);
+    }
+
     /// One row of the columns. A row that cannot be sent leaves nothing behind.
     pub fn data_row(&mut self, columns: &[Column<'_>], row: usize) -> Result<()> {
         let begin = self.bytes.len();

@@ -5,10 +5,10 @@ use crate::server::{Server, serve};
 use arrow::array::*;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use eddyline_env::{clock, random, spawn};
-use eddyline_session::{CancelKey, Notice, Outcome, SessionOptions, Tag, TransactionStatus};
+use eddyline_session::{CancelKey, CopyIn, CopyOptions, Notice, Outcome, SessionOptions, Tag, TransactionStatus};
 use eddyline_types::sql_types::parse_name;
-use eddyline_types::{Error, ErrorKind, Result, SqlState};
-use futures::{StreamExt, stream};
+use eddyline_types::{Error, ErrorKind, ObjectId, Result, SqlState};
+use futures::{SinkExt, StreamExt, TryStreamExt, stream};
 use parking_lot::Mutex;
 use rand::RngExt;
 use std::collections::HashMap;
@@ -21,7 +21,7 @@ use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio_postgres::{NoTls, SimpleQueryMessage};
 
-/// Understands: `rows N`, `echo TYPE...`, `fail`, `fail after N`, `sleep`, `begin`, `commit`, `notice`, `set`, nothing else.
+/// Understands: `rows N`, `echo TYPE...`, `fail`, `fail after N`, `sleep`, `begin`, `commit`, `notice`, `set`, `copyin`, `copyout N`, nothing else.
 #[derive(Clone, Default)]
 struct Fake(Arc<Shared>);
 
@@ -33,6 +33,7 @@ struct Shared {
     stopped: AtomicBool,
     opened: Mutex<Vec<SessionOptions>>,
     max_sessions: AtomicUsize,
+    copied: Mutex<Vec<RecordBatch>>,
 }
 
 struct FakeClient {
@@ -91,6 +92,10 @@ impl Engine for Fake {
             n => n - 1,
         }
     }
+}
+
+fn lines() -> CopyOptions {
+    CopyOptions { csv: true, header: false, delimiter: ',', null: String::new(), quote: '"', escape: '"' }
 }
 
 struct CountDrop(Arc<Shared>);
@@ -204,10 +209,29 @@ impl Client for FakeClient {
                 self.reports.push(("TimeZone", "UTC".into()));
                 Outcome::done(Tag::Plain("SET".into()))
             }
+            "copyin" => {
+                let mut outcome = Outcome::done(Tag::Affected("COPY", 0));
+                outcome.copy_in = Some(Box::new(CopyIn { relation: ObjectId(1), columns: vec![0, 1], exprs: vec![], options: lines() }));
+                outcome
+            }
+            "copyout" => {
+                let mut outcome = Outcome::rows(Tag::Rows("COPY"), schema(&["int8", "text"]), rows(self.shared.clone()).boxed());
+                outcome.copy_out = Some(lines());
+                outcome
+            }
             "insert" => Outcome::done(Tag::Affected("INSERT", count as u64)),
             "hinted" => Outcome::done(Tag::Plain("HINTED".into())),
             other => return Err(Error::unsupported(format!("unknown statement {other}"))),
         })
+    }
+
+    fn copy_columns(&self, _: &CopyIn) -> Result<Vec<(String, DataType)>> {
+        Ok(vec![("a".into(), DataType::Int64), ("b".into(), DataType::Utf8)])
+    }
+
+    async fn copy_in(&mut self, _: &CopyIn, rows: RecordBatch) -> Result<u64> {
+        self.shared.copied.lock().push(rows.clone());
+        Ok(rows.num_rows() as u64)
     }
 }
 
@@ -337,6 +361,40 @@ async fn portals_are_suspended_and_go_on() {
     raw.send(b'E', b"p\0\0\0\0\0").await;
     raw.send(b'S', b"").await;
     assert_eq!(raw.until(b'Z').await, b"EZ", "an error is followed by nothing up to Sync");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn copy_goes_in_and_out() {
+    let running = start(Fake::default()).await;
+    let client = connect(running.server.address()).await;
+    let sink = client.copy_in("copyin").await.unwrap();
+    futures::pin_mut!(sink);
+    sink.send(bytes::Bytes::from_static(b"1,one\n2,\"tw")).await.unwrap();
+    sink.send(bytes::Bytes::from_static(b"o\"\n")).await.unwrap();
+    assert_eq!(sink.finish().await.unwrap(), 2);
+    let batch = running.fake.0.copied.lock()[0].clone();
+    assert_eq!(batch.column(1).as_string::<i32>().value(1), "two");
+    let out: Vec<bytes::Bytes> = client.copy_out("copyout 250").await.unwrap().try_collect().await.unwrap();
+    assert_eq!((out.len(), &out[0][..], &out[249][..]), (250, &b"0,\n"[..], &b"249,name 249\n"[..]));
+    // An error ends the COPY; the rest of what the client sends is skipped.
+    let sink = client.copy_in("copyin").await.unwrap();
+    futures::pin_mut!(sink);
+    sink.send(bytes::Bytes::from_static(b"x,one\n")).await.unwrap();
+    let error = sink.finish().await.unwrap_err();
+    let error = error.as_db_error().unwrap();
+    assert_eq!((error.code().code(), error.detail()), ("22P02", Some("COPY, line 1, column a: \"x\"")));
+    // A client may give up.
+    drop(client.copy_in::<_, bytes::Bytes>("copyin").await.unwrap());
+    assert_eq!(client.simple_query("rows 1").await.unwrap().len(), 3);
+    let mut raw = Raw::connect(running.server.address()).await;
+    for (end, expected) in [((b'f', &b"no more\0"[..]), "57014"), ((b'c', b""), "GCZ"), ((b'Q', b"rows 1\0"), "08P01")] {
+        raw.send(b'Q', b"copyin\0").await;
+        raw.send(b'd', b"1,a\n").await;
+        raw.send(end.0, end.1).await;
+        let (kinds, code) = raw.answer().await;
+        assert_eq!(code.unwrap_or(String::from_utf8(kinds).unwrap()), expected);
+    }
+    assert_eq!(running.fake.0.copied.lock().len(), 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]

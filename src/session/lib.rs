@@ -21,6 +21,7 @@ pub mod variables;
 
 pub use coordinator::Coordinator;
 pub use eddyline_serving::system::SystemState;
+pub use eddyline_sql::statement::{CopyIn, CopyOptions};
 pub use frontend::{DATABASE, Frontend, FrontendParts, Limits, Protocol, SessionInfo, SessionOptions};
 pub use meta::MetaCoordinator;
 pub use outcome::{Notice, Outcome, RowStream, Severity, Tag};
