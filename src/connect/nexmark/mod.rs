@@ -4,6 +4,8 @@
 //! 2015-07-15T00:00:00Z and advances by 10,000 events per second), so a replay from an offset gives the same rows,
 //! and sources of different kinds belong to one history.
 
+mod bid;
+
 use crate::columns::{check_types, of_micros, sql_name, timestamps};
 use crate::options::{Options, invalid};
 use crate::pace::Pace;
@@ -11,9 +13,10 @@ use crate::{Offsets, SourceBatch, SourceReader, is_split_of};
 use ::nexmark::EventGenerator;
 use ::nexmark::config::NexmarkConfig;
 use ::nexmark::event::{Event, EventType};
-use arrow::array::{ArrayRef, Int32Array, Int64Array, RecordBatch, RecordBatchOptions, StringBuilder};
-use arrow::datatypes::{DataType, SchemaRef, TimeUnit};
+use arrow::array::{ArrayRef, AsArray, Int32Array, Int64Array, RecordBatch, RecordBatchOptions, StringBuilder};
+use arrow::datatypes::{DataType, Int64Type, SchemaRef, TimeUnit};
 use async_trait::async_trait;
+use bid::Bids;
 use eddyline_protocol::catalog::schema_of;
 use eddyline_protocol::{ColumnDef, SourceSpec};
 use eddyline_types::{Error, Result, SqlState};
@@ -170,33 +173,67 @@ impl Nexmark {
     }
 
     /// A generator whose next event is the `at`-th (0-based) of the kind, and then every `step`-th.
-    fn generator(&self, at: u64, step: u64) -> EventGenerator {
-        let config = NexmarkConfig {
-            base_time: BASE_TIME_MS,
-            first_rate: EVENTS_PER_SECOND,
-            next_rate: EVENTS_PER_SECOND,
-            ..NexmarkConfig::default()
-        };
-        let filter = match self.kind {
-            Kind::Person => EventType::Person,
-            Kind::Auction => EventType::Auction,
-            Kind::Bid => EventType::Bid,
-        };
-        EventGenerator::new(config).with_type_filter(filter).with_offset(at).with_step(step)
+    fn generator(&self, at: u64, step: u64) -> Generator {
+        let events = |filter| EventGenerator::new(config()).with_type_filter(filter).with_offset(at).with_step(step);
+        match self.kind {
+            Kind::Person => Generator::Events(Box::new(events(EventType::Person))),
+            Kind::Auction => Generator::Events(Box::new(events(EventType::Auction))),
+            Kind::Bid => Generator::Bids { bids: Bids::new(&self.fields), at, step },
+        }
     }
 
-    fn make(&self, generator: &mut EventGenerator, count: usize) -> Result<RecordBatch> {
-        let mut columns: Vec<Builder> = self.kind.columns().iter().map(|(_, value)| Builder::new(*value, count)).collect();
-        for event in generator.take(count) {
-            append(&mut columns, &event);
-        }
+    fn make(&self, generator: &mut Generator, count: usize) -> Result<RecordBatch> {
+        let columns: Vec<ArrayRef> = match generator {
+            Generator::Bids { bids, at, step } => {
+                let columns = bids.make(*at, *step, count)?;
+                *at += *step * count as u64;
+                columns.to_vec()
+            }
+            Generator::Events(events) => {
+                let mut columns: Vec<Builder> = self.kind.columns().iter().map(|(_, value)| Builder::new(*value, count)).collect();
+                for event in events.take(count) {
+                    append(&mut columns, &event);
+                }
+                columns.iter_mut().map(Builder::array).collect()
+            }
+        };
         let mut arrays = Vec::with_capacity(self.fields.len());
         for (at, field) in self.fields.iter().zip(self.schema.fields()) {
-            arrays.push(columns[*at].array(field.data_type())?);
+            arrays.push(of_type(&columns[*at], field.data_type())?);
         }
         let options = RecordBatchOptions::new().with_row_count(Some(count));
         Ok(RecordBatch::try_new_with_options(self.schema.clone(), arrays, &options)?)
     }
+}
+
+/// The crate's defaults with our base time and rate.
+fn config() -> NexmarkConfig {
+    NexmarkConfig { base_time: BASE_TIME_MS, first_rate: EVENTS_PER_SECOND, next_rate: EVENTS_PER_SECOND, ..NexmarkConfig::default() }
+}
+
+/// Where a split's rows come from.
+enum Generator {
+    Events(Box<EventGenerator>),
+    /// The `at`-th bid is the next, then every `step`-th.
+    Bids { bids: Bids, at: u64, step: u64 },
+}
+
+/// A column (numbers and milliseconds are 64-bit integers) in the relation's type.
+fn of_type(column: &ArrayRef, data_type: &DataType) -> Result<ArrayRef> {
+    let numbers = |column: &ArrayRef| column.as_primitive::<Int64Type>().values().clone();
+    Ok(match data_type {
+        DataType::Int32 => {
+            let narrow = numbers(column).iter().map(|v| i32::try_from(*v)).collect::<Result<Vec<_>, _>>();
+            let too_large = |_| Error::user(SqlState::NUMERIC_OUT_OF_RANGE, "a nexmark event does not fit type integer").with_hint("Use BIGINT.");
+            Arc::new(Int32Array::from(narrow.map_err(too_large)?))
+        }
+        DataType::Timestamp(unit, zone) => {
+            let values = numbers(column).iter().map(|ms| of_micros(ms * 1000, *unit)).collect::<Result<Vec<i64>, _>>();
+            let values = values.map_err(|_| Error::user(SqlState::DATETIME_OVERFLOW, "a nexmark time is out of range"))?;
+            timestamps(values.into(), None, *unit, zone.clone())
+        }
+        _ => column.clone(),
+    })
 }
 
 /// All rows of a kind among the first `events` events, in chunks of `chunk_rows`, with the kind's usual columns.
@@ -248,23 +285,11 @@ impl Builder {
         }
     }
 
-    fn array(&mut self, data_type: &DataType) -> Result<ArrayRef> {
-        Ok(match (self, data_type) {
-            (Builder::Number(v), DataType::Int32) => {
-                let narrow = v.iter().map(|v| i32::try_from(*v)).collect::<Result<Vec<_>, _>>();
-                Arc::new(Int32Array::from(narrow.map_err(|_| {
-                    Error::user(SqlState::NUMERIC_OUT_OF_RANGE, "a nexmark event does not fit type integer").with_hint("Use BIGINT.")
-                })?))
-            }
-            (Builder::Number(v), _) => Arc::new(Int64Array::from(std::mem::take(v))),
-            (Builder::Text(out), _) => Arc::new(out.finish()),
-            (Builder::Time(v), DataType::Timestamp(unit, zone)) => {
-                let values = v.iter().map(|ms| of_micros(ms * 1000, *unit)).collect::<Result<Vec<i64>, _>>();
-                let values = values.map_err(|_| Error::user(SqlState::DATETIME_OVERFLOW, "a nexmark time is out of range"))?;
-                timestamps(values.into(), None, *unit, zone.clone())
-            }
-            (Builder::Time(_), other) => return Err(Error::internal(format!("nexmark times cannot be {other}"))),
-        })
+    fn array(&mut self) -> ArrayRef {
+        match self {
+            Builder::Number(v) | Builder::Time(v) => Arc::new(Int64Array::from(std::mem::take(v))),
+            Builder::Text(out) => Arc::new(out.finish()),
+        }
     }
 }
 
@@ -290,15 +315,8 @@ fn append(columns: &mut [Builder], event: &Event) {
             columns[8].number(a.category);
             columns[9].text(&a.extra);
         }
-        Event::Bid(b) => {
-            columns[0].number(b.auction);
-            columns[1].number(b.bidder);
-            columns[2].number(b.price);
-            columns[3].text(&b.channel);
-            columns[4].text(&b.url);
-            columns[5].time(b.date_time);
-            columns[6].text(&b.extra);
-        }
+        // Bids have a generator of their own.
+        Event::Bid(_) => {}
     }
 }
 
@@ -307,7 +325,7 @@ struct Split {
     number: u64,
     /// Rows given so far: the offset.
     next: u64,
-    generator: EventGenerator,
+    generator: Generator,
 }
 
 /// Gives the events of one shard's splits.
@@ -362,9 +380,8 @@ impl SourceReader for NexmarkReader {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use arrow::array::AsArray;
     use arrow::compute::concat_batches;
-    use arrow::datatypes::{Int64Type, TimestampMicrosecondType};
+    use arrow::datatypes::TimestampMicrosecondType;
     use std::collections::BTreeMap;
 
     fn spec(kind: &str, columns: Vec<ColumnDef>, options: &[(&str, &str)]) -> SourceSpec {
@@ -379,14 +396,7 @@ mod tests {
 
     #[test]
     fn kinds_share_one_history() {
-        let whole: Vec<Event> = EventGenerator::new(NexmarkConfig {
-            base_time: BASE_TIME_MS,
-            first_rate: EVENTS_PER_SECOND,
-            next_rate: EVENTS_PER_SECOND,
-            ..NexmarkConfig::default()
-        })
-        .take(1037)
-        .collect();
+        let whole: Vec<Event> = EventGenerator::new(config()).take(1037).collect();
         for (kind, filter) in [(Kind::Person, EventType::Person), (Kind::Auction, EventType::Auction), (Kind::Bid, EventType::Bid)] {
             let wanted: Vec<&Event> = whole.iter().filter(|e| e.event_type() == filter).collect();
             assert_eq!(kind.count_in(1037) as usize, wanted.len());
@@ -403,6 +413,34 @@ mod tests {
                     Event::Bid(b) => (b.auction, &b.extra),
                 };
                 assert_eq!((times.value(i), first.value(i), extra.value(i)), (event.timestamp() as i64 * 1000, id as i64, text.as_str()));
+            }
+        }
+    }
+
+    /// Far out too, where times are rounded in single precision, and with only some columns.
+    #[test]
+    fn bids_are_those_of_the_crate() {
+        let all = Nexmark::new(Kind::Bid, &Kind::Bid.column_defs(), 1, None, 0).unwrap();
+        let numbers = Nexmark::new(Kind::Bid, &Kind::Bid.column_defs()[..3], 1, None, 0).unwrap();
+        for (start, step) in [(0, 1), (45, 3), (1_000_003, 1), (987_654_321, 2)] {
+            let events = EventGenerator::new(config()).with_type_filter(EventType::Bid).with_offset(start).with_step(step);
+            let rows = all.make(&mut all.generator(start, step), 5000).unwrap();
+            assert_eq!(numbers.make(&mut numbers.generator(start, step), 5000).unwrap(), rows.project(&[0, 1, 2]).unwrap());
+            let number = |c: usize, i: usize| rows.column(c).as_primitive::<Int64Type>().value(i) as usize;
+            let text = |c: usize, i: usize| rows.column(c).as_string::<i32>().value(i).to_owned();
+            let times = rows.column(5).as_primitive::<TimestampMicrosecondType>();
+            for (i, event) in events.take(5000).enumerate() {
+                let Event::Bid(wanted) = event else { panic!("only bids") };
+                let bid = ::nexmark::event::Bid {
+                    auction: number(0, i),
+                    bidder: number(1, i),
+                    price: number(2, i),
+                    channel: text(3, i),
+                    url: text(4, i),
+                    date_time: times.value(i) as u64 / 1000,
+                    extra: text(6, i),
+                };
+                assert_eq!(bid, wanted, "bid {i} from {start} by {step}");
             }
         }
     }
