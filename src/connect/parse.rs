@@ -25,27 +25,41 @@ pub(crate) fn trim(text: &[u8]) -> &[u8] {
 
 /// A whole number with an optional sign.
 pub(crate) fn integer(text: &[u8]) -> Result<i64, Bad> {
-    let text = trim(text);
-    let (negative, digits) = match text.split_first() {
+    let (negative, digits) = signed(text);
+    match short_digits(digits) {
+        Some(value) => Ok(if negative { -value } else { value }),
+        None => long_integer(trim(text)),
+    }
+}
+
+fn signed(text: &[u8]) -> (bool, &[u8]) {
+    match text.split_first() {
         Some((b'-', rest)) => (true, rest),
         Some((b'+', rest)) => (false, rest),
         _ => (false, text),
-    };
-    if digits.is_empty() {
-        return Err(Bad::Syntax);
     }
-    if digits.len() <= 18 {
-        let mut value = 0i64;
-        for &b in digits {
-            let digit = b.wrapping_sub(b'0');
-            if digit > 9 {
-                return Err(Bad::Syntax);
-            }
-            value = value * 10 + i64::from(digit);
+}
+
+/// 1 to 18 digits and nothing else: what nearly all numbers of data files are.
+fn short_digits(digits: &[u8]) -> Option<i64> {
+    if digits.is_empty() || digits.len() > 18 {
+        return None;
+    }
+    let mut value = 0u64;
+    for &b in digits {
+        let digit = b.wrapping_sub(b'0');
+        if digit > 9 {
+            return None;
         }
-        return Ok(if negative { -value } else { value });
+        // 18 digits fit.
+        value = value.wrapping_mul(10).wrapping_add(u64::from(digit));
     }
-    if !digits.iter().all(u8::is_ascii_digit) {
+    Some(value as i64)
+}
+
+fn long_integer(text: &[u8]) -> Result<i64, Bad> {
+    let (negative, digits) = signed(text);
+    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
         return Err(Bad::Syntax);
     }
     let mut value = 0i128;

@@ -46,8 +46,10 @@ pub(crate) async fn post(
         if rows.num_rows() == 0 {
             return Ok(json!({ "rows": 0 }));
         }
-        let table = if name.schema == eddyline_protocol::catalog::DEFAULT_SCHEMA { name.name.clone() } else { format!("{}.{}", name.schema, name.name) };
-        let (count, epoch) = session.insert(&table, &columns, rows).await?;
+        if columns.is_empty() {
+            return Err(Failure::bad_request("the rows have no columns"));
+        }
+        let (count, epoch) = session.insert(&name.quoted(), &columns, rows).await?;
         Ok(json!({ "rows": count, "epoch": epoch.0 }))
     });
     Ok(HttpResponse::Ok().json(done.await?))

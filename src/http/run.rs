@@ -35,7 +35,12 @@ pub(crate) async fn statement_with(
     let of = |e: Error| Failure::of(e, statement.text());
     let prepared = session.prepare(statement, &[]).await.map_err(of)?;
     let arrays = bind(&prepared, parameters).map_err(of)?;
-    session.execute(&prepared, &arrays).await.map_err(of)
+    let outcome = session.execute(&prepared, &arrays).await.map_err(of)?;
+    if outcome.copy_in.is_some() {
+        let error = Error::unsupported("COPY FROM STDIN needs a connection of the Postgres wire");
+        return Err(of(error.with_hint("POST the rows to /v1/tables/<name>/rows.")));
+    }
+    Ok(outcome)
 }
 
 /// Parameters in the types that the statement wants.

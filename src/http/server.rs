@@ -1,6 +1,7 @@
 //! The server: its own threads, its limits, how it starts and stops.
 
 use crate::app::App;
+use crate::failure::Failure;
 use crate::routes;
 use actix_web::dev::ServerHandle;
 use actix_web::{App as WebApp, HttpServer, middleware, web};
@@ -91,6 +92,8 @@ fn listen(listener: TcpListener, frontend: Frontend, options: Options) -> std::i
     let factory = move || {
         WebApp::new()
             .app_data(app.clone())
+            .app_data(web::PathConfig::default().error_handler(|e, _| Failure::bad_request(format!("the path cannot be read: {e}")).into()))
+            .wrap(middleware::from_fn(routes::same_origin))
             .wrap(middleware::Compress::default())
             .wrap(middleware::from_fn(routes::observe))
             .configure(routes::configure)

@@ -79,9 +79,9 @@ impl CsvDecoder {
                     }
                 }
             } else {
-                while i < text.len() && text[i] != delimiter && text[i] != b'\n' {
-                    i += 1;
-                }
+                // Fields are short: a plain loop beats memchr.
+                let rest = &text[i..];
+                i += rest.iter().position(|&b| b == delimiter || b == b'\n').unwrap_or(rest.len());
                 field.end = i;
             }
             match text.get(i) {

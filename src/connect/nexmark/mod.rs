@@ -26,7 +26,7 @@ use std::sync::Arc;
 pub const BASE_TIME_MS: u64 = 1_436_918_400_000;
 /// Events per second of event time.
 pub const EVENTS_PER_SECOND: usize = 10_000;
-/// Nanoseconds of real time between two events (of any kind), unless the source says otherwise.
+/// Nanoseconds of real time between two events (of any kind) of a source without end, unless it says otherwise.
 const DEFAULT_GAP_NS: u64 = 100_000;
 
 /// Which events a source gives.
@@ -144,7 +144,8 @@ impl Nexmark {
             None | Some("-1") => None,
             Some(_) => Some(options.number("nexmark.event.num", 0, 0)?),
         };
-        let gap_ns = options.number("nexmark.min.event.gap.in.ns", 0, DEFAULT_GAP_NS)?;
+        // Who asks for so many events wants them, not a stream to watch.
+        let gap_ns = options.number("nexmark.min.event.gap.in.ns", 0, if events.is_some() { 0 } else { DEFAULT_GAP_NS })?;
         options.finish("connector \"nexmark\"")?;
         Self::new(kind, &spec.columns, splits, events, gap_ns)
     }
