@@ -111,14 +111,14 @@ impl Objects {
 
     /// All objects whose name starts with `prefix` (a folder with a trailing slash, or empty for all), recursively, by name.
     pub async fn list(&self, prefix: &str) -> Result<Vec<ObjectInfo>> {
-        let result = self.list_inner(prefix).await;
+        let result = self.list_inner(prefix, true).await;
         observe("list", 0, &result);
         result
     }
 
-    async fn list_inner(&self, prefix: &str) -> Result<Vec<ObjectInfo>> {
+    pub(crate) async fn list_inner(&self, prefix: &str, recursive: bool) -> Result<Vec<ObjectInfo>> {
         self.fail("objects.list", prefix)?;
-        let entries = match self.operator.list_with(prefix).recursive(true).await {
+        let entries = match self.operator.list_with(prefix).recursive(recursive).await {
             Ok(entries) => entries,
             Err(e) if e.kind() == opendal::ErrorKind::NotFound => return Ok(vec![]),
             Err(e) => return Err(failure::map("list", prefix, e)),

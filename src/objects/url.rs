@@ -41,6 +41,17 @@ fn open_directory(path: &str) -> Result<Objects> {
     Ok(Objects { operator: layered(operator), directory: Some(Arc::new(directory)), label: "".into() })
 }
 
+/// Opens the store that a URL names without preparing a local directory for writes.
+pub(crate) fn open_to_read(url: &str) -> Result<Objects> {
+    let path = match url.split_once("://") {
+        None => url,
+        Some(("fs" | "file", path)) => path,
+        Some(_) => return open(url),
+    };
+    let operator = Operator::new(services::Fs::default().root(path)).map_err(|e| failure::map("open", path, e))?;
+    Ok(Objects { operator: layered(operator), directory: None, label: "".into() })
+}
+
 fn open_s3(rest: &str) -> Result<Objects> {
     install_tls_provider();
     let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
