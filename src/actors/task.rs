@@ -237,10 +237,13 @@ impl Task {
         let barrier = &issued.barrier;
         // What is upstream of the barrier is readable at its epoch: a backfill reads its first page in here.
         self.around.reader.last_barrier = barrier.epoch;
+        // A new job's own channels must be there before its first barrier makes it emit that page.
+        let edges = std::mem::take(&mut self.edges);
+        self.connect(edges).map_err(Failure::of_shard("Dispatch"))?;
         self.chain.barrier(barrier, &mut self.around).await?;
         self.around.outputs.flush().await.map_err(Failure::of_shard("Dispatch"))?;
         self.write(barrier).map_err(Failure::of_shard("Store"))?;
-        self.attach(barrier.mutation.as_deref()).map_err(Failure::of_shard("Dispatch"))?;
+        self.connect(self.attached(barrier.mutation.as_deref())).map_err(Failure::of_shard("Dispatch"))?;
         self.around.outputs.barrier(&issued);
         if let Some(mutation) = &barrier.mutation {
             self.around.outputs.detach(mutation);
@@ -267,12 +270,14 @@ impl Task {
         Ok(())
     }
 
-    fn attach(&mut self, mutation: Option<&Mutation>) -> Result<()> {
-        let mut edges = std::mem::take(&mut self.edges);
-        if let Some(Mutation::Attach { edges: new }) = mutation {
-            let own = eddyline_protocol::EdgeFrom::Fragment(self.identity.shard.fragment);
-            edges.extend(new.iter().filter(|(edge, _)| edge.from == own).map(|(edge, _)| edge.clone()));
-        }
+    /// Edges that a barrier adds to this shard: they carry what comes after it.
+    fn attached(&self, mutation: Option<&Mutation>) -> Vec<Edge> {
+        let Some(Mutation::Attach { edges }) = mutation else { return Vec::new() };
+        let own = eddyline_protocol::EdgeFrom::Fragment(self.identity.shard.fragment);
+        edges.iter().filter(|(edge, _)| edge.from == own).map(|(edge, _)| edge.clone()).collect()
+    }
+
+    fn connect(&mut self, edges: Vec<Edge>) -> Result<()> {
         for edge in edges {
             if let Some(out) = self.hub.connect(&edge, self.identity.shard, self.identity.shards)? {
                 self.around.outputs.attach(out);

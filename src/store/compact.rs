@@ -9,9 +9,9 @@ use crate::merge::MergeOptions;
 use crate::picker::Task;
 use crate::source::{FileChain, MergeReader, Source};
 use crate::sst::read::SstFile;
-use crate::sst::write::SstBuilder;
+use crate::sst::write::{SstBuilder, object_name};
 use crate::store::Inner;
-use crate::upload::{Sizes, send};
+use crate::upload::Sizes;
 use arrow::datatypes::SchemaRef;
 use bytes::Bytes;
 use eddyline_env::{clock, spawn};
@@ -97,7 +97,7 @@ impl Compaction {
         for (table, chains) in &self.tables {
             self.table(*table, chains, &mut output).await?;
         }
-        output.end()
+        output.end().await
     }
 
     async fn table(&self, table: TableId, chains: &[VecDeque<Arc<SstFile>>], output: &mut Output<'_>) -> Result<()> {
@@ -130,7 +130,7 @@ impl Compaction {
         output.start(table, &schema)?;
         let mut worked = clock::now();
         while let Some(block) = reader.next().await? {
-            output.add(table, &schema, block, &mut cuts)?;
+            output.add(table, &schema, block, &mut cuts).await?;
             if !self.urgent {
                 let rest = clock::now().duration_since(worked).mul_f64(1.0 / SHARE - 1.0);
                 if rest > Duration::from_millis(2) {
@@ -190,7 +190,7 @@ impl Output<'_> {
     }
 
     /// Adds rows; a file ends at each cut that they pass, and when it is large enough.
-    fn add(&mut self, table: TableId, schema: &SchemaRef, mut block: Block, cuts: &mut VecDeque<Vec<u8>>) -> Result<()> {
+    async fn add(&mut self, table: TableId, schema: &SchemaRef, mut block: Block, cuts: &mut VecDeque<Vec<u8>>) -> Result<()> {
         while let Some(cut) = cuts.front() {
             let before = block.seek(0, cut, false);
             if before == block.len() {
@@ -199,22 +199,31 @@ impl Output<'_> {
             self.builder.add(block.slice(0, before))?;
             block = block.slice(before, block.len() - before);
             cuts.pop_front();
-            self.next(table, schema)?;
+            self.next(table, schema).await?;
         }
         self.builder.add(block)?;
         if self.builder.size() >= self.sizes.file_bytes {
-            self.next(table, schema)?;
+            self.next(table, schema).await?;
         }
         Ok(())
     }
 
-    fn next(&mut self, table: TableId, schema: &SchemaRef) -> Result<()> {
+    async fn next(&mut self, table: TableId, schema: &SchemaRef) -> Result<()> {
         let empty = SstBuilder::new(self.sizes.block_bytes)?;
-        send(std::mem::replace(&mut self.builder, empty), self.files)?;
+        send(std::mem::replace(&mut self.builder, empty), self.files).await?;
         self.builder.start_table(table, schema)
     }
 
-    fn end(self) -> Result<()> {
-        send(self.builder, self.files)
+    async fn end(self) -> Result<()> {
+        send(self.builder, self.files).await
     }
+}
+
+/// Hands a finished file over. Waits while earlier ones are still being put: so few are in memory at once.
+async fn send(builder: SstBuilder, files: &mpsc::Sender<(Bytes, SstInfo)>) -> Result<()> {
+    if let Some(file) = builder.finish(object_name())? {
+        // A receiver that is gone has failed already and says why.
+        let _ = files.send(file).await;
+    }
+    Ok(())
 }

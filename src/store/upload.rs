@@ -92,7 +92,7 @@ fn merge(table: &UploadTable, epoch: Epoch) -> (Merge, Vec<VecDeque<Arc<Block>>>
 }
 
 /// Hands a finished file over. Waits while earlier ones are still being put: so few are in memory at once.
-pub(crate) fn send(builder: SstBuilder, files: &mpsc::Sender<(Bytes, SstInfo)>) -> Result<()> {
+fn send(builder: SstBuilder, files: &mpsc::Sender<(Bytes, SstInfo)>) -> Result<()> {
     if let Some(file) = builder.finish(object_name())? {
         // A receiver that is gone has failed already and says why.
         let _ = files.blocking_send(file);
