@@ -262,7 +262,8 @@ impl Merge {
             let key = if self.options.reverse { block.key(slot.end - 1 - n) } else { block.key(slot.start + n) };
             if self.options.reverse { key > rival_key } else { key < rival_key }
         };
-        if wins(left - 1) {
+        // The competing row goes out even when its key is the rival's too (an older version of it waits there).
+        if left == 1 || wins(left - 1) {
             return left;
         }
         // Exponential, then binary: `low` wins, `high` does not.
