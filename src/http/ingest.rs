@@ -58,7 +58,8 @@ pub(crate) async fn post(
 fn decode(kind: &str, body: &[u8], relation: &Relation) -> Result<RecordBatch, Failure> {
     let text = || std::str::from_utf8(body).map_err(|_| Failure::bad_request("the request's body is not UTF-8"));
     match kind {
-        "" | "application/json" => {
+        // What curl says without being told is taken as JSON, too.
+        "" | "application/json" | "application/x-www-form-urlencoded" => {
             let rows: Vec<Map<String, Value>> = query::body(body)?;
             from_objects(rows, relation)
         }
