@@ -139,13 +139,21 @@ async fn ndjson_files() {
     check("unterminated.ndjson", &[ALPHA], &["2: inside a string"]).await;
 }
 
-/// What a source that never ends gives until it has nothing for a while.
-pub(super) async fn drain(reader: &mut dyn SourceReader) -> Vec<SourceBatch> {
-    let mut out = vec![];
-    while let Some(batch) = eddyline_env::clock::timeout(Duration::from_millis(150), reader.next(100)).await {
-        out.push(batch.unwrap().expect("the source has no end"));
+/// Reads a source that never ends until so many rows and errors have come, and a little longer to see whether more do.
+async fn drain(reader: &mut dyn SourceReader, want_rows: usize, want_errors: usize) -> Vec<SourceBatch> {
+    let mut out: Vec<SourceBatch> = vec![];
+    loop {
+        let (rows, errors) = out.iter().fold((0, 0), |(r, e), b| (r + b.rows.num_rows(), e + b.errors.len()));
+        let complete = rows >= want_rows && errors >= want_errors;
+        let patience = Duration::from_millis(if complete { 100 } else { 30_000 });
+        match eddyline_env::clock::timeout(patience, reader.next(100)).await {
+            Some(batch) => out.push(batch.unwrap().expect("the source has no end")),
+            None => {
+                assert!(complete, "{rows} rows and {errors} errors of {want_rows} and {want_errors} came");
+                return out;
+            }
+        }
     }
-    out
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
@@ -155,30 +163,30 @@ async fn a_growing_file_counts_terminated_lines_only() {
     std::fs::copy(data("unterminated.ndjson"), &path).unwrap();
     let spec = spec(path.to_str().unwrap(), "json", &[("mode", "append")], &[]);
     let mut reader = crate::open(&spec, 0, 1, Offsets::new()).await.unwrap();
-    let batches = drain(&mut *reader).await;
+    let batches = drain(&mut *reader, 1, 0).await;
     assert_eq!(rows(&batches), [ALPHA]);
     assert!(errors(&batches).is_empty());
     use std::io::Write;
     let mut file = std::fs::OpenOptions::new().append(true).open(&path).unwrap();
     file.write_all(b"ten\"}\n{\"id\":3,").unwrap();
-    let batches = drain(&mut *reader).await;
+    let batches = drain(&mut *reader, 1, 0).await;
     assert_eq!(rows(&batches), ["2|still being written|NULL|NULL"]);
     let after = batches.last().unwrap().offsets.clone();
     // A restart goes on in the middle; the rest of the line arrives.
     let mut reader = crate::open(&spec, 0, 1, after).await.unwrap();
-    assert!(rows(&drain(&mut *reader).await).is_empty());
+    assert!(rows(&drain(&mut *reader, 0, 0).await).is_empty());
     file.write_all(b"\"name\":\"c\"}\nnonsense\n").unwrap();
-    let batches = drain(&mut *reader).await;
+    let batches = drain(&mut *reader, 1, 1).await;
     assert_eq!(rows(&batches), ["3|c|NULL|NULL"]);
     assert!(errors(&batches)[0].source_position.as_ref().unwrap().contains("\"line\":4"));
     // Truncation is noticed once.
     drop(file);
     std::fs::write(&path, "{\"id\":9}\n").unwrap();
-    let batches = drain(&mut *reader).await;
+    let batches = drain(&mut *reader, 0, 1).await;
     assert!(rows(&batches).is_empty());
     assert_eq!(errors(&batches).len(), 1);
     assert!(errors(&batches)[0].message.contains("rewritten"));
-    assert!(drain(&mut *reader).await.is_empty());
+    assert!(drain(&mut *reader, 0, 0).await.is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
@@ -187,18 +195,18 @@ async fn new_files_are_picked_up_and_rewritten_ones_are_recorded() {
     let path = folder.path().join("*.csv");
     let spec = spec(path.to_str().unwrap(), "csv", &[], &[]);
     let mut reader = crate::open(&spec, 0, 1, Offsets::new()).await.unwrap();
-    assert!(drain(&mut *reader).await.is_empty());
+    assert!(drain(&mut *reader, 0, 0).await.is_empty());
     let mut offsets = Offsets::new();
     for (n, name) in ["clean.csv", "reordered-header.csv", "missing-column.csv"].into_iter().enumerate() {
         std::fs::copy(data(name), folder.path().join(format!("{n}.csv"))).unwrap();
-        let batches = drain(&mut *reader).await;
+        let batches = drain(&mut *reader, [2, 1, 2][n], [0, 0, 1][n]).await;
         assert_eq!(rows(&batches).len(), [2, 1, 2][n], "{name}");
         batches.iter().for_each(|b| offsets.extend(b.offsets.clone()));
     }
     std::fs::write(folder.path().join(".hidden.csv"), "id\n1\n").unwrap();
     std::fs::write(folder.path().join("0.csv"), "id,name,amount,at\n9,new,1,\n").unwrap();
     let mut reader = crate::open(&spec, 0, 1, offsets).await.unwrap();
-    let batches = drain(&mut *reader).await;
+    let batches = drain(&mut *reader, 0, 1).await;
     assert!(rows(&batches).is_empty());
     let errors = errors(&batches);
     assert_eq!(errors.len(), 1);
