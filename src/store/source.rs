@@ -85,7 +85,7 @@ impl FileChain {
                 None => file.block(self.table, section, first).await?,
             };
             *left = if self.reverse { left.start..first } else { first + 1..left.end };
-            self.ahead = (self.ahead * 2).max(2);
+            self.ahead = self.ahead.saturating_mul(2).clamp(2, 1 << 16);
             self.ready.push_back(project(block)?);
             return Ok(());
         }
