@@ -1,8 +1,6 @@
 //! No text makes the front end panic or overflow its stack.
 
 use super::Session;
-use proptest::test_runner::{RngAlgorithm, TestRng};
-use proptest::prelude::RngCore;
 
 const WORDS: &[&str] = &[
     "SELECT", "FROM", "WHERE", "GROUP", "BY", "ORDER", "LIMIT", "JOIN", "LEFT", "ON", "users", "id", "name", "age", "(", ")", ",", "*", "+", "-", "/", "=",
@@ -33,9 +31,12 @@ fn run(session: &Session, text: &str) {
 #[test]
 fn token_soup_never_panics() {
     let session = Session::with("CREATE TABLE users (id INT PRIMARY KEY, name VARCHAR, age INT)");
-    let seed = [7u8; 32];
-    let mut rng = TestRng::from_seed(RngAlgorithm::ChaCha, &seed);
-    let mut pick = |n: usize| rng.next_u32() as usize % n;
+    // A fixed linear congruential series: the same cases in every run, a failing one is printed.
+    let mut state = 0x2545_f491_4f6c_dd1d_u64;
+    let mut pick = |n: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % n
+    };
     for case in 0..3000 {
         let text = if case % 2 == 0 {
             let length = 1 + pick(20);
