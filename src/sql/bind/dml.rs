@@ -155,17 +155,16 @@ pub(super) fn bind_insert(binder: &Binder<'_>, insert: &ast::Insert) -> Result<B
     if !listed {
         targets = (0..relation.columns.len()).filter(|i| !relation.columns[*i].hidden && relation.columns[*i].generated.is_none()).collect();
     }
-    let (source, targets, is_values) = match &insert.source {
-        None => (default_values()?, Vec::new(), true),
+    let (source, targets) = match &insert.source {
+        None => (default_values()?, Vec::new()),
         Some(query) => {
             let mut query = query.clone();
-            let is_values = matches!(query.body.as_ref(), SetExpr::Values(_));
             let width = fill_defaults(&mut query, &relation, &targets)?;
             if let Some(width) = width {
                 check_width(width, targets.len(), listed)?;
                 targets.truncate(width);
             }
-            (query, targets, is_values)
+            (query, targets)
         }
     };
     let types = placeholder_types(binder, &source, &relation, &targets);
@@ -176,7 +175,7 @@ pub(super) fn bind_insert(binder: &Binder<'_>, insert: &ast::Insert) -> Result<B
     }
     let targets: Vec<usize> = targets.into_iter().take(width).collect();
     let parameters = planned.parameters.clone();
-    let rows = insert_rows(binder, planned, &relation, &targets, is_values)?;
+    let rows = insert_rows(binder, planned, &relation, &targets)?;
     let returning = returning(binder, insert.returning.as_deref(), &relation, insert.table_alias.as_ref().map(|a| &a.alias))?;
     Ok(dml(binder, &relation, DmlKind::Insert, rows, parameters, returning))
 }
@@ -253,14 +252,14 @@ fn note_type(types: &mut Vec<Option<DataType>>, expr: &ast::Expr, data_type: &Da
     }
 }
 
-/// The query's rows as rows of the table: casts, defaults, generated columns.
-fn insert_rows(binder: &Binder<'_>, planned: Planned, relation: &Relation, targets: &[usize], is_values: bool) -> Result<BoundQuery> {
+/// The query's rows as rows of the table: casts, defaults, generated columns. Text may spell a value of any type: constants arrive as text.
+fn insert_rows(binder: &Binder<'_>, planned: Planned, relation: &Relation, targets: &[usize]) -> Result<BoundQuery> {
     let schema = planned.plan.schema().clone();
     let sources: Vec<Expr> = schema.iter().map(|(q, f)| Expr::Column(Column::from((q, f)))).collect();
     let mut values: BTreeMap<usize, Expr> = BTreeMap::new();
     for (position, column) in relation.columns.iter().enumerate().filter(|(_, c)| !c.hidden && c.generated.is_none()) {
         let value = match targets.iter().position(|t| *t == position) {
-            Some(source) => assign(binder, sources[source].clone(), &schema, column, is_values)?,
+            Some(source) => assign(binder, sources[source].clone(), &schema, column, true)?,
             None => stored_default(binder, column)?,
         };
         values.insert(position, value);

@@ -84,7 +84,12 @@ fn walk<'c>(plan: &LogicalPlan, catalog: &'c Catalog, equal: &mut BTreeMap<usize
                     _ => return None,
                 };
                 let position = input[schema.index_of_column(column).ok()?];
-                let value = value_of(value, &relation.columns[position].data_type)?;
+                let data_type = &relation.columns[position].data_type;
+                let cast = !matches!(left.as_ref(), Expr::Column(_)) && !matches!(right.as_ref(), Expr::Column(_));
+                if cast && !data_type.is_integer() {
+                    return None;
+                }
+                let value = value_of(value, data_type)?;
                 if equal.insert(position, value).is_some() {
                     return None;
                 }

@@ -70,6 +70,7 @@ impl Binder<'_> {
         let names = raw.schema().fields().iter().map(|f| output::shown(f.name()).to_string()).collect();
         let analysed = Analyzer::new().execute_and_check(raw, options(), |_, _| {}).map_err(|e| self.failure(e))?;
         let plan = rewrite::check_arithmetic(analysed).map_err(|e| self.failure(e))?;
+        let plan = if self.for_view { plan } else { rewrite::check_sums(plan).map_err(|e| self.failure(e))? };
         Ok(Planned { plan, names, parameters })
     }
 

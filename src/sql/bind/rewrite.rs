@@ -6,15 +6,16 @@
 use super::output;
 use arrow::datatypes::DataType;
 use datafusion::common::tree_node::{Transformed, TreeNode};
-use datafusion::common::{DFSchema, Result as DfResult};
+use datafusion::common::{Column, DFSchema, Result as DfResult};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
-use datafusion::logical_expr::{BinaryExpr, Cast, Expr, ExprSchemable, LogicalPlan};
+use datafusion::logical_expr::{Aggregate, BinaryExpr, Cast, Expr, ExprSchemable, LogicalPlan, Projection};
 use eddyline_expr::checked::{self, CheckedOp};
 use eddyline_expr::{functions, registry};
 use eddyline_types::{Error, Result};
 use sqlparser::ast::{self, BinaryOperator, Expr as Sql, VisitMut, VisitorMut};
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 /// Prepares a tree for the planner.
 pub(crate) fn prepare(query: &mut impl VisitMut) -> Result<()> {
@@ -83,17 +84,62 @@ pub(crate) fn check_arithmetic(plan: LogicalPlan) -> DfResult<LogicalPlan> {
                 other => merge_schema(&other.inputs()),
             };
             let names = NamePreserver::new(&plan);
-            plan.map_expressions(|e| {
+            let mapped = plan.map_expressions(|e| {
                 let name = names.save(&e);
                 let checked = check_expr(e, &schema)?;
                 Ok(if checked.transformed { checked.update_data(|e| name.restore(e)) } else { checked })
-            })?
-            .map_data(|plan| plan.recompute_schema())
+            })?;
+            if mapped.transformed { mapped.map_data(|plan| plan.recompute_schema()) } else { Ok(mapped) }
         })?
         .data)
 }
 
-/// The same for one expression over a schema.
+/// Makes `sum` over BIGINT fail where DataFusion's wraps: summed in 38 digits and cast back. For batch plans; views have their own exact sums.
+pub(crate) fn check_sums(plan: LogicalPlan) -> DfResult<LogicalPlan> {
+    Ok(plan
+        .transform_up_with_subqueries(|plan| match plan {
+            LogicalPlan::Aggregate(aggregate) => widen(aggregate),
+            other => Ok(Transformed::no(other)),
+        })?
+        .data)
+}
+
+fn widen(mut aggregate: Aggregate) -> DfResult<Transformed<LogicalPlan>> {
+    let wide = DataType::Decimal128(38, 0);
+    let schema = aggregate.schema.clone();
+    // Grouping sets add columns that are not in the list of groups.
+    let groups = schema.fields().len() - aggregate.aggr_expr.len();
+    let mut cast_back = vec![false; schema.fields().len()];
+    for (number, expr) in aggregate.aggr_expr.iter_mut().enumerate() {
+        let inner = match expr {
+            Expr::Alias(alias) => alias.expr.as_mut(),
+            other => other,
+        };
+        let Expr::AggregateFunction(function) = inner else { continue };
+        let of_bigint = function.func.name() == "sum" && *schema.field(groups + number).data_type() == DataType::Int64;
+        if let (true, [argument]) = (of_bigint, function.params.args.as_mut_slice()) {
+            *argument = Expr::Cast(Cast::new(Box::new(argument.clone()), wide.clone()));
+            cast_back[groups + number] = true;
+        }
+    }
+    if !cast_back.contains(&true) {
+        return Ok(Transformed::no(LogicalPlan::Aggregate(aggregate)));
+    }
+    let inner = LogicalPlan::Aggregate(Aggregate::try_new(aggregate.input, aggregate.group_expr, aggregate.aggr_expr)?);
+    let inner_schema = inner.schema().clone();
+    let columns = inner_schema
+        .iter()
+        .zip(schema.iter())
+        .zip(cast_back)
+        .map(|(((q, f), (old_q, old)), cast)| {
+            let column = Expr::Column(Column::from((q, f)));
+            if cast { Expr::Cast(Cast::new(Box::new(column), DataType::Int64)).alias_qualified(old_q.cloned(), old.name()) } else { column }
+        })
+        .collect();
+    Ok(Transformed::yes(LogicalPlan::Projection(Projection::try_new(columns, Arc::new(inner))?)))
+}
+
+/// [`check_arithmetic`] for one expression over a schema.
 pub(crate) fn check_expr(expr: Expr, schema: &DFSchema) -> DfResult<Transformed<Expr>> {
     expr.transform_up(|e| match e {
         Expr::BinaryExpr(BinaryExpr { left, op, right }) => {

@@ -51,6 +51,7 @@ impl Lower<'_> {
             below.add(group)?;
         }
         let groups = below.logical.len();
+        let constants: Vec<usize> = (0..groups).filter(|g| matches!(below.logical[*g], Logical::Literal(..))).collect();
         let mut calls = Vec::new();
         for expr in &aggregate.aggr_expr {
             let Logical::AggregateFunction(function) = unalias(expr) else {
@@ -60,21 +61,20 @@ impl Lower<'_> {
         }
         let Below { exprs, plain, fields, .. } = below;
         let input = project_plan(input, exprs, plain, fields, false)?;
-        let outputs = aggregate.schema.fields().iter().skip(groups).map(|f| f.as_ref().clone()).collect();
-        let mut plan = agg_plan(input, groups, calls, outputs);
-        for (field, named) in plan.schema.iter_mut().zip(aggregate.schema.fields()) {
-            *field = field.clone().with_name(named.name());
-        }
-        Ok(plan)
+        let called = aggregate.schema.fields().iter().skip(groups).zip(&calls);
+        let outputs = called.map(|(f, c)| f.as_ref().clone().with_name(call_name(c, &input))).collect();
+        Ok(agg_plan(input, groups, &constants, calls, outputs))
     }
 }
 
-/// An aggregate over an input that begins with the group columns; inserts the exchange that it needs. `outputs` are the fields of the calls.
-pub(crate) fn agg_plan(input: StreamPlan, groups: usize, calls: Vec<Call>, outputs: Vec<Field>) -> StreamPlan {
+/// An aggregate over an input that begins with the group columns; inserts the exchange that it needs. `constants` are group columns that are
+/// the same in all rows, so of no use in keys; `outputs` are the fields of the calls.
+pub(crate) fn agg_plan(input: StreamPlan, groups: usize, constants: &[usize], calls: Vec<Call>, outputs: Vec<Field>) -> StreamPlan {
+    let telling: Vec<usize> = (0..groups).filter(|g| !constants.contains(g)).collect();
     let input = match &input.dist {
         Dist::Single => input,
-        Dist::Hash(hash) if groups > 0 && hash.iter().all(|h| *h < groups) => input,
-        _ => input.exchange((0..groups).collect()),
+        Dist::Hash(hash) if groups > 0 && hash.iter().all(|h| telling.contains(h)) => input,
+        _ => input.exchange(telling.clone()),
     };
     // The state's key begins with the columns that place it.
     let first = match &input.dist {
@@ -85,19 +85,28 @@ pub(crate) fn agg_plan(input: StreamPlan, groups: usize, calls: Vec<Call>, outpu
     group.extend((0..groups).filter(|g| !first.contains(g)));
     let schema: Vec<Field> = group.iter().map(|g| input.schema[*g].clone()).chain(outputs).collect();
     let dist = if first.is_empty() { Dist::Single } else { Dist::Hash((0..first.len()).collect()) };
-    let back: Vec<usize> = (0..groups)
-        .map(|g| group.iter().position(|x| *x == g).expect("every group column is there"))
-        .chain(groups..schema.len())
-        .collect();
-    let plan = StreamPlan {
-        op: Op::Agg { group, calls },
-        inputs: vec![input],
-        schema,
-        key: Some((0..groups).collect()),
-        append_only: false,
-        dist,
-    };
+    let place = |g: usize| group.iter().position(|x| *x == g).expect("every group column is there");
+    let back: Vec<usize> = (0..groups).map(place).chain(groups..schema.len()).collect();
+    let key = Some(telling.into_iter().map(place).collect());
+    let plan = StreamPlan { op: Op::Agg { group, calls }, inputs: vec![input], schema, key, append_only: false, dist };
     plan.select(back)
+}
+
+/// `count(DISTINCT x)`, for people.
+pub(crate) fn call_name(call: &Call, input: &StreamPlan) -> String {
+    let name = |c: usize| input.schema.get(c).map_or("?", |f| crate::bind_output_name(f.name()));
+    let function = match call.function {
+        AggFunction::Count => "count",
+        AggFunction::Sum => "sum",
+        AggFunction::Avg => "avg",
+        AggFunction::Min => "min",
+        AggFunction::Max => "max",
+        AggFunction::BoolAnd => "bool_and",
+        AggFunction::BoolOr => "bool_or",
+    };
+    let distinct = if call.distinct { "DISTINCT " } else { "" };
+    let filter = call.filter.map_or(String::new(), |f| format!(" FILTER ({})", name(f)));
+    format!("{function}({distinct}{}){filter}", call.argument.map_or("*", name))
 }
 
 fn unalias(expr: &Logical) -> &Logical {

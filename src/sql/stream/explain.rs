@@ -1,6 +1,7 @@
 //! EXPLAIN: the logical plan, the stream plan with keys and distribution, the fragments with their state tables.
 
-use super::plan::{Call, Dist, JoinOp, Op, StreamPlan};
+use super::aggregate::call_name;
+use super::plan::{Dist, JoinOp, Op, StreamPlan};
 use super::{MAIN_TABLE, StreamJob};
 use crate::bind::{Binder, bind};
 use crate::parse::Tree;
@@ -129,7 +130,7 @@ fn node(plan: &StreamPlan, depth: usize, lines: &mut Vec<String>) {
         }
         Op::Select { columns } => format!("Select {}", names(&plan.inputs[0], columns)),
         Op::Agg { group, calls } => {
-            let calls: Vec<String> = calls.iter().map(|c| call(c, &plan.inputs[0])).collect();
+            let calls: Vec<String> = calls.iter().map(|c| call_name(c, &plan.inputs[0])).collect();
             let group = if group.is_empty() { String::new() } else { format!(" by {}", names(&plan.inputs[0], group)) };
             format!("HashAgg {}{group}", if calls.is_empty() { "distinct".to_string() } else { calls.join(", ") })
         }
@@ -154,26 +155,6 @@ fn node(plan: &StreamPlan, depth: usize, lines: &mut Vec<String>) {
     lines.push(format!("{}{what}  [{}]", "  ".repeat(depth), notes.join("; ")));
     for input in &plan.inputs {
         node(input, depth + 1, lines);
-    }
-}
-
-fn call(call: &Call, input: &StreamPlan) -> String {
-    let distinct = if call.distinct { "DISTINCT " } else { "" };
-    let argument = call.argument.map_or("*".to_string(), |a| name(input, a));
-    let filter = call.filter.map_or(String::new(), |f| format!(" FILTER ({})", name(input, f)));
-    format!("{}({distinct}{argument}){filter}", agg_name(call.function))
-}
-
-fn agg_name(function: eddyline_protocol::plan::AggFunction) -> &'static str {
-    use eddyline_protocol::plan::AggFunction as F;
-    match function {
-        F::Count => "count",
-        F::Sum => "sum",
-        F::Avg => "avg",
-        F::Min => "min",
-        F::Max => "max",
-        F::BoolAnd => "bool_and",
-        F::BoolOr => "bool_or",
     }
 }
 

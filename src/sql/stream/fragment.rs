@@ -342,7 +342,14 @@ pub(crate) fn view_job(tree: StreamPlan, names: &[String], relation: &Relation) 
 /// A name for a hidden column that no visible one has.
 fn hidden_name(names: &[String], number: usize, wish: &str) -> String {
     let wish = crate::bind_output_name(wish);
-    let base = if wish.starts_with('_') { wish.to_string() } else { format!("_{wish}") };
+    let plain = wish.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    let base = if !plain {
+        "_key".to_string()
+    } else if wish.starts_with('_') {
+        wish.to_string()
+    } else {
+        format!("_{wish}")
+    };
     if number == 0 && !names.contains(&base) {
         return base;
     }

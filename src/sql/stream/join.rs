@@ -40,8 +40,8 @@ impl Lower<'_> {
     }
 
     fn sides(&mut self, join: &Join) -> Result<(Side, Side)> {
-        let mut left = self.lower(&join.left, true)?;
-        let mut right = self.lower(&join.right, true)?;
+        let left = self.lower(&join.left, true)?;
+        let right = self.lower(&join.right, true)?;
         let (ls, rs) = (join.left.schema(), join.right.schema());
         let mut pairs = join.on.clone();
         if pairs.is_empty() {
@@ -51,12 +51,6 @@ impl Lower<'_> {
             }
             // One side has one row: a constant key brings it to all rows of the other.
             pairs.push((lit(0i32), lit(0i32)));
-            if single(&left) {
-                left.key = None;
-            }
-            if single(&right) {
-                right.key = None;
-            }
         }
         let (mut left_exprs, mut right_exprs) = (Vec::new(), Vec::new());
         for (l, r) in pairs {
@@ -107,7 +101,7 @@ impl Lower<'_> {
         let (left, right) = self.sides(join)?;
         let keys = right.keys.len();
         let distinct = right.plan.select(right.keys.clone());
-        let distinct = agg_plan(distinct, keys, Vec::new(), Vec::new());
+        let distinct = agg_plan(distinct, keys, &[], Vec::new(), Vec::new());
         let right = Side { plan: distinct, keys: (0..keys).collect(), visible: 0 };
         let width = left.plan.schema.len();
         let mut output: Vec<usize> = (0..left.visible).collect();
