@@ -241,7 +241,8 @@ fn placeholder_types(binder: &Binder<'_>, query: &Query, relation: &Relation, ta
     types
 }
 
-fn note_type(types: &mut Vec<Option<DataType>>, expr: &ast::Expr, data_type: &DataType) {
+/// Notes the type of a parameter that stands alone.
+pub(crate) fn note_type(types: &mut Vec<Option<DataType>>, expr: &ast::Expr, data_type: &DataType) {
     let ast::Expr::Value(v) = expr else { return };
     let ast::Value::Placeholder(id) = &v.value else { return };
     if let Some(number) = id.strip_prefix('$').and_then(|n| n.parse::<usize>().ok()).filter(|n| (1..=65535).contains(n)) {

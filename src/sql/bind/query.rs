@@ -59,6 +59,7 @@ impl Binder<'_> {
     }
 
     pub(crate) fn plan_with(&self, query: &Query, types: &[Option<DataType>]) -> Result<Planned> {
+        let types = &cast_types(query, types);
         let raw = self.raw_plan(query, types)?;
         let (parameters, complete) = self.parameter_types(&raw, types)?;
         let raw = if complete { raw } else { self.raw_plan(query, &parameters.iter().cloned().map(Some).collect::<Vec<_>>())? };
@@ -97,6 +98,25 @@ impl Binder<'_> {
     pub(crate) fn failure(&self, error: DataFusionError) -> Error {
         Failure { binder: self }.of(error)
     }
+}
+
+/// `$1::bigint` says the parameter's type, as in Postgres.
+fn cast_types(query: &Query, given: &[Option<DataType>]) -> Vec<Option<DataType>> {
+    struct Casts(Vec<Option<DataType>>);
+    impl ast::Visitor for Casts {
+        type Break = ();
+        fn pre_visit_expr(&mut self, expr: &ast::Expr) -> std::ops::ControlFlow<()> {
+            if let ast::Expr::Cast { expr, data_type, .. } = expr
+                && let Ok(data_type) = super::types::arrow_type(data_type)
+            {
+                super::dml::note_type(&mut self.0, expr, &data_type);
+            }
+            std::ops::ControlFlow::Continue(())
+        }
+    }
+    let mut casts = Casts(given.to_vec());
+    let _ = ast::Visit::visit(query, &mut casts);
+    casts.0
 }
 
 fn parameter_fields(types: &[Option<DataType>]) -> Vec<Option<FieldRef>> {
