@@ -66,7 +66,9 @@ fn from_shared(error: &DataFusionError) -> Error {
 pub fn from_arrow(error: ArrowError) -> Error {
     match error {
         ArrowError::DivideByZero => Error::user(SqlState::DIVISION_BY_ZERO, "division by zero"),
-        ArrowError::ArithmeticOverflow(m) => from_text(&m).unwrap_or_else(|| Error::user(SqlState::NUMERIC_OUT_OF_RANGE, "value out of range").with_detail(m)),
+        ArrowError::ArithmeticOverflow(m) => {
+            from_text(&m).unwrap_or_else(|| Error::user(SqlState::NUMERIC_OUT_OF_RANGE, "value out of range").with_detail(m))
+        }
         ArrowError::CastError(m) | ArrowError::ParseError(m) => from_text(&m).unwrap_or_else(|| Error::user(SqlState::INVALID_TEXT, m)),
         ArrowError::ComputeError(m) => from_text(&m).unwrap_or_else(|| Error::user(SqlState::DATA_EXCEPTION, m)),
         ArrowError::InvalidArgumentError(m) => from_text(&m).unwrap_or_else(|| Error::internal(m)),
@@ -94,10 +96,8 @@ fn invalid_text(type_name: &str, value: &str) -> Error {
 fn from_text(message: &str) -> Option<Error> {
     static STRING_TO: LazyLock<Regex> =
         LazyLock::new(|| Regex::new(r"(?s)Cannot cast (?:string|value) '(.*)' to value of (\w+)").expect("a valid pattern"));
-    static VALUE_TO: LazyLock<Regex> =
-        LazyLock::new(|| Regex::new(r"Can't cast value .* to type (\w+)").expect("a valid pattern"));
-    static PARSE: LazyLock<Regex> =
-        LazyLock::new(|| Regex::new(r"(?s)Error parsing timestamp from '(.*)': ").expect("a valid pattern"));
+    static VALUE_TO: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"Can't cast value .* to type (\w+)").expect("a valid pattern"));
+    static PARSE: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"(?s)Error parsing timestamp from '(.*)': ").expect("a valid pattern"));
     static INTERVAL: LazyLock<Regex> =
         LazyLock::new(|| Regex::new(r#"(?s)Invalid input syntax for type interval: "?(.*?)"?(\.|$)"#).expect("a valid pattern"));
     if let Some(c) = STRING_TO.captures(message) {
@@ -112,7 +112,8 @@ fn from_text(message: &str) -> Option<Error> {
     if let Some(c) = INTERVAL.captures(message) {
         return Some(invalid_text("interval", &c[1]));
     }
-    let decimal = message.contains("to store in a Decimal") || message.contains("Overflowing on") || message.contains("scale causes overflow");
+    let decimal =
+        message.contains("to store in a Decimal") || message.contains("Overflowing on") || message.contains("scale causes overflow");
     if decimal || message.contains("overflows for output scale") {
         return Some(Error::user(SqlState::NUMERIC_OUT_OF_RANGE, "numeric field overflow"));
     }

@@ -140,8 +140,8 @@ enum Item {
 
 /// Longest first where one is a prefix of another.
 const FIELDS: [&str; 30] = [
-    "YYYY", "YYY", "YY", "Y", "Month", "MONTH", "month", "MON", "Mon", "mon", "MM", "MI", "DDD", "DD", "Day", "DAY", "day", "Dy", "DY", "D", "HH24",
-    "HH12", "HH", "SSSS", "SS", "MS", "US", "AM", "PM", "Q",
+    "YYYY", "YYY", "YY", "Y", "Month", "MONTH", "month", "MON", "Mon", "mon", "MM", "MI", "DDD", "DD", "Day", "DAY", "day", "Dy", "DY",
+    "D", "HH24", "HH12", "HH", "SSSS", "SS", "MS", "US", "AM", "PM", "Q",
 ];
 
 fn parse_pattern(pattern: &str) -> Vec<Item> {

@@ -4,9 +4,9 @@
 
 use crate::{checked, functions};
 use datafusion::config::ConfigOptions;
+use datafusion::execution::TaskContext;
 use datafusion::execution::context::SessionContext;
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
-use datafusion::execution::TaskContext;
 use datafusion::logical_expr::{AggregateUDF, ScalarUDF, WindowUDF};
 use datafusion::prelude::SessionConfig;
 use std::sync::{Arc, LazyLock};
@@ -14,7 +14,8 @@ use std::sync::{Arc, LazyLock};
 static STATE: LazyLock<SessionState> = LazyLock::new(|| {
     let mut state = SessionStateBuilder::new().with_config(session_config()).with_default_features().build();
     for function in our_functions() {
-        datafusion::logical_expr::registry::FunctionRegistry::register_udf(&mut state, function).expect("the registry takes every function");
+        datafusion::logical_expr::registry::FunctionRegistry::register_udf(&mut state, function)
+            .expect("the registry takes every function");
     }
     state
 });

@@ -109,7 +109,9 @@ fn literal(value: &datafusion::scalar::ScalarValue) -> String {
                 None => value.to_string(),
             }
         }
-        A::Decimal128(..) => value.to_array().ok().and_then(|a| arrow::util::display::array_value_to_string(&a, 0).ok()).unwrap_or_else(|| value.to_string()),
+        A::Decimal128(..) => {
+            value.to_array().ok().and_then(|a| arrow::util::display::array_value_to_string(&a, 0).ok()).unwrap_or_else(|| value.to_string())
+        }
         _ => value.to_string(),
     }
 }

@@ -19,8 +19,10 @@ pub(super) fn bind_copy(binder: &Binder<'_>, tree: &CopyTree) -> Result<Bound> {
         }
         (CopySource::Table { name, columns }, true) => {
             binder.relation(name)?;
-            let list = if columns.is_empty() { "*".to_string() } else { columns.iter().map(|c| quoted(&c.name)).collect::<Vec<_>>().join(", ") };
-            let parsed = crate::parse::parse(&format!("SELECT {list} FROM {name}"))?.pop().ok_or_else(|| Error::internal("an empty query"))?;
+            let list =
+                if columns.is_empty() { "*".to_string() } else { columns.iter().map(|c| quoted(&c.name)).collect::<Vec<_>>().join(", ") };
+            let parsed =
+                crate::parse::parse(&format!("SELECT {list} FROM {name}"))?.pop().ok_or_else(|| Error::internal("an empty query"))?;
             let crate::parse::Tree::Sql(statement) = &parsed.tree else { return Err(Error::internal("a query was expected")) };
             let ast::Statement::Query(select) = statement.as_ref() else { return Err(Error::internal("a query was expected")) };
             let inner = Binder::new(&parsed, &binder.context, &[], false);
@@ -33,7 +35,9 @@ pub(super) fn bind_copy(binder: &Binder<'_>, tree: &CopyTree) -> Result<Bound> {
                 targets.push(dml::column_position(&relation, &column.name).map_err(|e| e.with_position(column.position))?);
             }
             if targets.is_empty() {
-                targets = (0..relation.columns.len()).filter(|i| !relation.columns[*i].hidden && relation.columns[*i].generated.is_none()).collect();
+                targets = (0..relation.columns.len())
+                    .filter(|i| !relation.columns[*i].hidden && relation.columns[*i].generated.is_none())
+                    .collect();
             }
             let fields: Vec<Field> =
                 targets.iter().map(|t| Field::new(&relation.columns[*t].name, relation.columns[*t].data_type.clone(), true)).collect();

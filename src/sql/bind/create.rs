@@ -33,8 +33,11 @@ impl Binder<'_> {
             },
         };
         if SYSTEM_SCHEMAS.contains(&schema.as_str()) {
-            return Err(at(Error::user(SqlState::INSUFFICIENT_PRIVILEGE, format!("permission denied to create \"{schema}.{}\"", qualified.name))
-                .with_detail("System catalog modifications are not allowed.")));
+            return Err(at(Error::user(
+                SqlState::INSUFFICIENT_PRIVILEGE,
+                format!("permission denied to create \"{schema}.{}\"", qualified.name),
+            )
+            .with_detail("System catalog modifications are not allowed.")));
         }
         if !self.schema_exists(&schema) {
             return Err(at(Error::user(SqlState::INVALID_SCHEMA_NAME, format!("schema \"{schema}\" does not exist"))));
@@ -129,11 +132,16 @@ fn bind_table(binder: &Binder<'_>, tree: &CreateTree, mut relation: Relation) ->
                 .with_position(key.position));
         };
         if relation.key.contains(&position) {
-            return Err(Error::user(SqlState::DUPLICATE_COLUMN, format!("column \"{}\" appears twice in primary key constraint", key.name))
-                .with_position(key.position));
+            return Err(Error::user(
+                SqlState::DUPLICATE_COLUMN,
+                format!("column \"{}\" appears twice in primary key constraint", key.name),
+            )
+            .with_position(key.position));
         }
         if !is_key_type(&relation.columns[position].data_type) {
-            return Err(Error::unsupported(format!("column \"{}\" has a type that cannot be in a key", key.name)).with_position(key.position));
+            return Err(
+                Error::unsupported(format!("column \"{}\" has a type that cannot be in a key", key.name)).with_position(key.position)
+            );
         }
         relation.columns[position].nullable = false;
         relation.key.push(position);
@@ -179,8 +187,12 @@ pub(super) fn stream_job(binder: &Binder<'_>) -> Result<Option<stream::StreamJob
 
 fn bind_sink(binder: &Binder<'_>, tree: &CreateTree, mut relation: Relation) -> Result<Bound> {
     let planned = sink_planned(binder, tree, &mut relation)?;
-    relation.columns =
-        planned.output().fields().iter().map(|f| ColumnDef { nullable: f.is_nullable(), ..ColumnDef::new(f.name(), f.data_type().clone()) }).collect();
+    relation.columns = planned
+        .output()
+        .fields()
+        .iter()
+        .map(|f| ColumnDef { nullable: f.is_nullable(), ..ColumnDef::new(f.name(), f.data_type().clone()) })
+        .collect();
     let stream = stream::plan_query(binder, planned, &relation)?;
     relation.depends_on = binder.depends_on();
     Ok(created(relation, Some(stream.graph), tree.if_not_exists, stream.notices))
@@ -191,7 +203,9 @@ fn sink_planned(binder: &Binder<'_>, tree: &CreateTree, relation: &mut Relation)
         Error::user(SqlState::INVALID_PARAMETER_VALUE, "a sink needs a connector").with_hint("Add WITH (connector = 'blackhole').")
     })?;
     if connector != "blackhole" {
-        return Err(Error::unsupported(format!("connector \"{connector}\" is not supported for sinks")).with_hint("Use connector = 'blackhole'."));
+        return Err(
+            Error::unsupported(format!("connector \"{connector}\" is not supported for sinks")).with_hint("Use connector = 'blackhole'.")
+        );
     }
     let planned = match (&tree.from, &tree.query) {
         (Some(from), None) => {
@@ -222,7 +236,9 @@ fn view_query(binder: &Binder<'_>, query: &Query) -> Result<Planned> {
     let inner = Binder::new(binder.parsed, &binder.context, &[], true);
     let planned = inner.plan_query(query)?;
     if !planned.parameters.is_empty() {
-        return Err(Error::user(SqlState::UNDEFINED_PARAMETER, "there is no parameter $1").with_detail("Views and sinks take no parameters."));
+        return Err(
+            Error::user(SqlState::UNDEFINED_PARAMETER, "there is no parameter $1").with_detail("Views and sinks take no parameters.")
+        );
     }
     binder.reads.borrow_mut().extend(inner.reads.borrow().iter().copied());
     Ok(planned)
@@ -313,7 +329,9 @@ fn columns(binder: &Binder<'_>, tree: &CreateTree) -> Result<Vec<ColumnDef>> {
 fn spec(tree: &CreateTree, relation: &Relation) -> Result<Option<SourceSpec>> {
     let Some(connector) = tree.options.get("connector") else {
         if !tree.format.is_empty() {
-            return Err(Error::user(SqlState::INVALID_PARAMETER_VALUE, "FORMAT without a connector").with_hint("Add WITH (connector = '...')."));
+            return Err(
+                Error::user(SqlState::INVALID_PARAMETER_VALUE, "FORMAT without a connector").with_hint("Add WITH (connector = '...').")
+            );
         }
         return Ok(None);
     };
@@ -335,4 +353,3 @@ fn spec(tree: &CreateTree, relation: &Relation) -> Result<Option<SourceSpec>> {
 fn is_key_type(data_type: &DataType) -> bool {
     !matches!(data_type, DataType::Map(..) | DataType::Struct(_) | DataType::List(_) | DataType::LargeList(_) | DataType::Null)
 }
-

@@ -112,7 +112,8 @@ fn assignable(from: &DataType, to: &DataType, literal: bool) -> bool {
 /// A column that a statement may set.
 fn settable(binder: &Binder<'_>, relation: &Relation, name: &ObjectName) -> Result<usize> {
     let at = |e: Error| e.with_position(binder.parsed.positions.of_location(name.span().start));
-    let last = name.0.last().and_then(|p| p.as_ident()).ok_or_else(|| Error::user(SqlState::SYNTAX_ERROR, format!("\"{name}\" is no column")))?;
+    let last =
+        name.0.last().and_then(|p| p.as_ident()).ok_or_else(|| Error::user(SqlState::SYNTAX_ERROR, format!("\"{name}\" is no column")))?;
     column_position(relation, &crate::parse::fold(&last.value, last.quote_style.is_some())).map_err(at)
 }
 
@@ -138,7 +139,8 @@ pub(super) fn bind_insert(binder: &Binder<'_>, insert: &ast::Insert) -> Result<B
         return Err(Error::unsupported("INSERT into a function or query is not supported"));
     };
     if insert.on.is_some() {
-        return Err(Error::unsupported("INSERT ... ON CONFLICT is not supported").with_hint("A new row replaces an older one with its primary key."));
+        return Err(Error::unsupported("INSERT ... ON CONFLICT is not supported")
+            .with_hint("A new row replaces an older one with its primary key."));
     }
     let relation = binder.target(name, "insert into")?;
     let mut targets = Vec::new();
@@ -153,7 +155,8 @@ pub(super) fn bind_insert(binder: &Binder<'_>, insert: &ast::Insert) -> Result<B
     }
     let listed = !targets.is_empty();
     if !listed {
-        targets = (0..relation.columns.len()).filter(|i| !relation.columns[*i].hidden && relation.columns[*i].generated.is_none()).collect();
+        targets =
+            (0..relation.columns.len()).filter(|i| !relation.columns[*i].hidden && relation.columns[*i].generated.is_none()).collect();
     }
     let (source, targets) = match &insert.source {
         None => (default_values()?, Vec::new()),
@@ -377,7 +380,10 @@ pub(super) fn bind_update(binder: &Binder<'_>, update: &ast::Update) -> Result<B
 
 fn refuse_append_only(relation: &Relation, verb: &str) -> Result<()> {
     if relation.append_only {
-        return Err(Error::user(SqlState::NOT_IN_PREREQUISITE_STATE, format!("{verb} is not allowed on append-only table \"{}\"", relation.name)));
+        return Err(Error::user(
+            SqlState::NOT_IN_PREREQUISITE_STATE,
+            format!("{verb} is not allowed on append-only table \"{}\"", relation.name),
+        ));
     }
     Ok(())
 }
@@ -397,9 +403,13 @@ fn assignments(list: &[ast::Assignment]) -> Result<Vec<(&ObjectName, &ast::Expr)
     for assignment in list {
         match (&assignment.target, &assignment.value) {
             (ast::AssignmentTarget::ColumnName(name), value) => pairs.push((name, value)),
-            (ast::AssignmentTarget::Tuple(names), ast::Expr::Tuple(values)) if names.len() == values.len() => pairs.extend(names.iter().zip(values)),
+            (ast::AssignmentTarget::Tuple(names), ast::Expr::Tuple(values)) if names.len() == values.len() => {
+                pairs.extend(names.iter().zip(values))
+            }
             (ast::AssignmentTarget::Tuple(_), _) => {
-                return Err(Error::unsupported("this form of multiple assignment is not supported").with_hint("Assign the columns one by one."));
+                return Err(
+                    Error::unsupported("this form of multiple assignment is not supported").with_hint("Assign the columns one by one.")
+                );
             }
         }
     }

@@ -97,7 +97,10 @@ pub(super) fn bind_drop_schema(binder: &Binder<'_>, names: &[ObjectName], if_exi
     };
     let name = binder.qualified(name)?.name;
     if name == DEFAULT_SCHEMA || super::names::SYSTEM_SCHEMAS.contains(&name.as_str()) {
-        return Err(Error::user(SqlState::DEPENDENT_OBJECTS, format!("cannot drop schema {name} because it is required by the database system")));
+        return Err(Error::user(
+            SqlState::DEPENDENT_OBJECTS,
+            format!("cannot drop schema {name} because it is required by the database system"),
+        ));
     }
     if !binder.schema_exists(&name) {
         if if_exists {

@@ -51,7 +51,8 @@ impl Failure<'_, '_> {
             }
             SchemaError::DuplicateQualifiedField { qualifier, name } => {
                 let (table, name) = (qualifier.table().to_string(), output::shown(&name).to_string());
-                let error = Error::user(SqlState::DUPLICATE_COLUMN, format!("column \"{name}\" of \"{table}\" is specified more than once"));
+                let error =
+                    Error::user(SqlState::DUPLICATE_COLUMN, format!("column \"{name}\" of \"{table}\" is specified more than once"));
                 error.with_hint("Give each table and each column of a subquery a name of its own.")
             }
             SchemaError::DuplicateUnqualifiedField { name } => {
@@ -117,7 +118,10 @@ fn plan_error(message: &str) -> Option<Error> {
         };
     }
     pattern!(FUNCTION, r"Invalid function '([^']*)'");
-    pattern!(OPERATION, r"Cannot (?:coerce arithmetic expression|infer common \w+(?: \w+)* for [\w ]*operation) (.*?) (\S+|IS DISTINCT FROM|IS NOT DISTINCT FROM) (\S.*?)(?: to valid types)?$");
+    pattern!(
+        OPERATION,
+        r"Cannot (?:coerce arithmetic expression|infer common \w+(?: \w+)* for [\w ]*operation) (.*?) (\S+|IS DISTINCT FROM|IS NOT DISTINCT FROM) (\S.*?)(?: to valid types)?$"
+    );
     pattern!(GROUPING, r#"Column in (?:SELECT|HAVING|ORDER BY|QUALIFY|DISTINCT ON) must be in GROUP BY.*?column "([^"]*)" must appear"#);
     pattern!(HAVING, r"HAVING clause references: (.*?) must appear");
     pattern!(SIGNATURE, r"(?s)Failed to coerce arguments to satisfy a call to '([^']*)' function: coercion from (.*?) to the signature");
@@ -159,7 +163,9 @@ fn plan_error(message: &str) -> Option<Error> {
         return Some(Error::user(SqlState::SYNTAX_ERROR, format!("each {op} query must have the same number of columns")));
     }
     if COMMON.is_match(message) {
-        return Some(Error::user(SqlState::DATATYPE_MISMATCH, "the types of the branches of an expression do not match").with_detail(message));
+        return Some(
+            Error::user(SqlState::DATATYPE_MISMATCH, "the types of the branches of an expression do not match").with_detail(message),
+        );
     }
     if let Some(c) = ARGUMENTS.captures(message) {
         return Some(Error::user(SqlState::UNDEFINED_FUNCTION, format!("function {}(...) does not exist", &c[1])).with_detail(message));
@@ -203,4 +209,3 @@ fn not_implemented(message: &str) -> Error {
 fn first_line(message: &str) -> String {
     message.lines().next().unwrap_or_default().to_string()
 }
-

@@ -10,9 +10,7 @@ use datafusion::common::{Column, Result as DfResult, TableReference};
 use datafusion::datasource::provider_as_source;
 use datafusion::error::DataFusionError;
 use datafusion::logical_expr::planner::{ContextProvider, ExprPlanner, TypePlanner};
-use datafusion::logical_expr::{
-    AggregateUDF, Expr, HigherOrderUDF, LogicalPlan, LogicalPlanBuilder, ScalarUDF, TableSource, WindowUDF,
-};
+use datafusion::logical_expr::{AggregateUDF, Expr, HigherOrderUDF, LogicalPlan, LogicalPlanBuilder, ScalarUDF, TableSource, WindowUDF};
 use eddyline_expr::bound::RelationSource;
 use eddyline_expr::registry;
 use eddyline_protocol::{Relation, RelationKind};
@@ -121,8 +119,12 @@ impl Binder<'_> {
         if !hidden || *self.bare.borrow() == Some(relation.id) {
             return Ok(source);
         }
-        let visible: Vec<Expr> =
-            relation.columns.iter().filter(|c| !c.hidden).map(|c| Expr::Column(Column::new(Some(relation.name.clone()), &c.name))).collect();
+        let visible: Vec<Expr> = relation
+            .columns
+            .iter()
+            .filter(|c| !c.hidden)
+            .map(|c| Expr::Column(Column::new(Some(relation.name.clone()), &c.name)))
+            .collect();
         let plan = LogicalPlanBuilder::scan(TableReference::bare(relation.name.clone()), source, None)
             .and_then(|b| b.project(visible))
             .and_then(|b| b.build())

@@ -48,9 +48,7 @@ impl Binder<'_> {
         refuse_constructs(&query)?;
         let mut planner_context = PlannerContext::new().with_prepare_param_data_types(parameter_fields(types));
         let planner = SqlToRel::new_with_options(self, ParserOptions::from(&options().sql_parser));
-        planner
-            .sql_statement_to_plan_with_context(Statement::Query(Box::new(query)), &mut planner_context)
-            .map_err(|e| self.failure(e))
+        planner.sql_statement_to_plan_with_context(Statement::Query(Box::new(query)), &mut planner_context).map_err(|e| self.failure(e))
     }
 
     /// Plans a query; unknown parameter types become text.
@@ -199,7 +197,8 @@ fn refuse_set(body: &ast::SetExpr) -> std::ops::ControlFlow<Error> {
             let all = matches!(set_quantifier, ast::SetQuantifier::All | ast::SetQuantifier::AllByName);
             if all && matches!(op, ast::SetOperator::Except | ast::SetOperator::Intersect) {
                 // The planner would lose multiplicities.
-                let e = Error::unsupported(format!("{op} ALL is not supported")).with_hint(format!("Use {op} (without ALL), which removes duplicates."));
+                let e = Error::unsupported(format!("{op} ALL is not supported"))
+                    .with_hint(format!("Use {op} (without ALL), which removes duplicates."));
                 return std::ops::ControlFlow::Break(e);
             }
             refuse_set(left)?;

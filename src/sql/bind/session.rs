@@ -4,8 +4,8 @@ use super::{Binder, drop};
 use crate::statement::Bound;
 use datafusion::common::DFSchema;
 use datafusion::logical_expr::Expr;
-use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 use datafusion::logical_expr::simplify::SimplifyContext;
+use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 use datafusion::scalar::ScalarValue;
 use datafusion::sql::planner::{ParserOptions, PlannerContext, SqlToRel};
 use eddyline_types::{Error, Result, SqlState};
@@ -89,7 +89,9 @@ fn bind_set(set: &Set) -> Result<Bound> {
         }
         // All isolation levels give the same here: a read sees whole epochs.
         Set::SetTransaction { .. } => Ok(Bound::Nothing { tag: "SET" }),
-        Set::SetSessionAuthorization(_) | Set::SetRole { .. } => Err(Error::unsupported("SET ROLE and SET SESSION AUTHORIZATION are not supported")),
+        Set::SetSessionAuthorization(_) | Set::SetRole { .. } => {
+            Err(Error::unsupported("SET ROLE and SET SESSION AUTHORIZATION are not supported"))
+        }
         other => Err(Error::unsupported(format!("{other} is not supported"))),
     }
 }

@@ -89,7 +89,8 @@ fn describe(relation: &Relation) -> Vec<Vec<String>> {
             vec![c.name.clone(), pg_types::name(&c.data_type), "false".to_string(), notes.join(", ")]
         })
         .collect();
-    let key: Vec<&str> = relation.key.iter().filter_map(|k| relation.columns.get(*k)).filter(|c| !c.hidden).map(|c| c.name.as_str()).collect();
+    let key: Vec<&str> =
+        relation.key.iter().filter_map(|k| relation.columns.get(*k)).filter(|c| !c.hidden).map(|c| c.name.as_str()).collect();
     if !key.is_empty() {
         out.push(vec!["primary key".into(), key.join(", "), String::new(), String::new()]);
     }
@@ -104,8 +105,11 @@ fn rows(names: &[&str], rows: Vec<Vec<String>>) -> Result<Bound> {
         LogicalPlan::EmptyRelation(EmptyRelation { produce_one_row: false, schema: Arc::new(schema) })
     } else {
         let values = rows.into_iter().map(|r| r.into_iter().map(lit).collect()).collect();
-        let columns: Vec<Expr> =
-            names.iter().enumerate().map(|(i, n)| Expr::Column(datafusion::common::Column::new_unqualified(format!("column{}", i + 1))).alias(*n)).collect();
+        let columns: Vec<Expr> = names
+            .iter()
+            .enumerate()
+            .map(|(i, n)| Expr::Column(datafusion::common::Column::new_unqualified(format!("column{}", i + 1))).alias(*n))
+            .collect();
         LogicalPlanBuilder::values(values).and_then(|b| b.project(columns)).and_then(|b| b.build()).map_err(from_datafusion)?
     };
     let query = BoundQuery { plan, output: schema };

@@ -81,7 +81,10 @@ fn decimal(info: &ExactNumberInfo) -> Result<DataType> {
         return Err(Error::user(SqlState::INVALID_PARAMETER_VALUE, format!("NUMERIC precision {precision} must be between 1 and 38")));
     }
     if scale < 0 || scale as u64 > precision {
-        return Err(Error::user(SqlState::INVALID_PARAMETER_VALUE, format!("NUMERIC scale {scale} must be between 0 and precision {precision}")));
+        return Err(Error::user(
+            SqlState::INVALID_PARAMETER_VALUE,
+            format!("NUMERIC scale {scale} must be between 0 and precision {precision}"),
+        ));
     }
     Ok(DataType::Decimal128(precision as u8, scale as i8))
 }

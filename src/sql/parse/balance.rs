@@ -9,7 +9,8 @@ pub(super) fn balance(expr: &mut Sql) {
         return;
     }
     let op = op.clone();
-    if !matches!(left.as_ref(), Sql::BinaryOp { op: o, left: l, .. } if *o == op && matches!(l.as_ref(), Sql::BinaryOp { op: o, .. } if *o == op)) {
+    if !matches!(left.as_ref(), Sql::BinaryOp { op: o, left: l, .. } if *o == op && matches!(l.as_ref(), Sql::BinaryOp { op: o, .. } if *o == op))
+    {
         return;
     }
     let mut terms = Vec::new();

@@ -130,7 +130,9 @@ fn parse_query(c: &mut Cursor<'_>) -> Result<(Box<ast::Query>, String)> {
     let rest = c.rest();
     let emit = rest.windows(4).position(|w| {
         let words = ["emit", "on", "window", "close"];
-        w.iter().zip(words).all(|(t, word)| matches!(&t.token, Token::Word(v) if v.quote_style.is_none() && v.value.eq_ignore_ascii_case(word)))
+        w.iter()
+            .zip(words)
+            .all(|(t, word)| matches!(&t.token, Token::Word(v) if v.quote_style.is_none() && v.value.eq_ignore_ascii_case(word)))
     });
     if let Some(at) = emit {
         let position = c.positions().of_location(rest[at].span.start);
@@ -199,7 +201,8 @@ fn parse_relation(c: &mut Cursor<'_>, kind: RelationKind) -> Result<CreateTree> 
 fn sink_query(c: &mut Cursor<'_>) -> Result<(Box<ast::Query>, String)> {
     let rest = c.rest();
     let with = rest.windows(2).rposition(|w| {
-        w[1].token == Token::LParen && matches!(&w[0].token, Token::Word(v) if v.quote_style.is_none() && v.value.eq_ignore_ascii_case("with"))
+        w[1].token == Token::LParen
+            && matches!(&w[0].token, Token::Word(v) if v.quote_style.is_none() && v.value.eq_ignore_ascii_case("with"))
     });
     let start = c.byte();
     let tokens = &rest[..with.unwrap_or(rest.len())];
@@ -230,7 +233,9 @@ fn parse_columns(c: &mut Cursor<'_>, tree: &mut CreateTree) -> Result<()> {
             c.identifier()?;
             continue;
         } else {
-            for (word, what) in [("unique", "UNIQUE"), ("check", "CHECK"), ("foreign", "FOREIGN KEY"), ("exclude", "EXCLUDE"), ("like", "LIKE")] {
+            for (word, what) in
+                [("unique", "UNIQUE"), ("check", "CHECK"), ("foreign", "FOREIGN KEY"), ("exclude", "EXCLUDE"), ("like", "LIKE")]
+            {
                 // These are column names when a type follows.
                 let constraint = c.at_words(&[word]) && c.rest().get(1).is_some_and(|t| t.token == Token::LParen || word == "foreign");
                 if constraint {
@@ -258,7 +263,9 @@ fn parse_column(c: &mut Cursor<'_>, tree: &mut CreateTree) -> Result<ColumnTree>
         } else if c.eat_words(&["null"]) {
         } else if c.eat_words(&["primary", "key"]) {
             if !tree.primary_key.is_empty() {
-                return Err(Error::user(SqlState::INVALID_TABLE_DEFINITION, "multiple primary keys are not allowed").with_position(position));
+                return Err(
+                    Error::user(SqlState::INVALID_TABLE_DEFINITION, "multiple primary keys are not allowed").with_position(position)
+                );
             }
             tree.primary_key = vec![column.name.clone()];
         } else if c.eat_words(&["default"]) {
@@ -404,7 +411,9 @@ pub(crate) fn parse_copy(c: &mut Cursor<'_>) -> Result<Tree> {
         c.eat_words(&["as"]);
         let value = match c.peek().map(|t| &t.token) {
             Some(Token::SingleQuotedString(_) | Token::EscapedStringLiteral(_)) => c.string()?,
-            Some(Token::Word(_)) if word != "header" || c.at_words(&["true"]) || c.at_words(&["false"]) || c.at_words(&["match"]) => c.identifier()?,
+            Some(Token::Word(_)) if word != "header" || c.at_words(&["true"]) || c.at_words(&["false"]) || c.at_words(&["match"]) => {
+                c.identifier()?
+            }
             Some(Token::Number(n, _)) => {
                 c.next();
                 n.clone()

@@ -48,24 +48,48 @@ pub(crate) enum Tree {
     /// CREATE VIEW, CREATE MATERIALIZED VIEW.
     CreateView(Box<CreateViewTree>),
     /// DROP of relations.
-    Drop { kind: RelationKind, if_exists: bool, names: Vec<ObjectName>, cascade: bool },
+    Drop {
+        kind: RelationKind,
+        if_exists: bool,
+        names: Vec<ObjectName>,
+        cascade: bool,
+    },
     /// SHOW of our own things, DESCRIBE.
     Show(ShowTree),
     /// FLUSH.
     Flush,
     /// BEGIN, START TRANSACTION.
-    Begin { read_only: bool },
+    Begin {
+        read_only: bool,
+    },
     /// EXPLAIN of a statement of ours.
-    Explain { inner: Box<Parsed> },
+    Explain {
+        inner: Box<Parsed>,
+    },
     /// PREPARE: the statement has its own tree.
-    Prepare { name: String, types: Vec<ast::DataType>, statement: Box<Parsed> },
+    Prepare {
+        name: String,
+        types: Vec<ast::DataType>,
+        statement: Box<Parsed>,
+    },
     /// DECLARE .. CURSOR FOR query.
-    Declare { name: String, query: Box<ast::Query>, hold: bool },
+    Declare {
+        name: String,
+        query: Box<ast::Query>,
+        hold: bool,
+    },
     /// FETCH and CLOSE.
-    Fetch { name: String, count: Option<u64> },
-    Close { name: Option<String> },
+    Fetch {
+        name: String,
+        count: Option<u64>,
+    },
+    Close {
+        name: Option<String>,
+    },
     /// RESET; DISCARD.
-    Reset { name: Option<String> },
+    Reset {
+        name: Option<String>,
+    },
     Discard,
     /// COPY, options resolved.
     Copy(Box<create::CopyTree>),
@@ -82,9 +106,8 @@ pub fn parse(text: &str) -> Result<Vec<Parsed>> {
         return Err(Error::user(SqlState::LIMIT_EXCEEDED, format!("a statement may have at most {MAX_TEXT} bytes")));
     }
     let positions = Arc::new(Positions::new(text));
-    let tokens = Tokenizer::new(&PostgreSqlDialect {}, text)
-        .tokenize_with_location()
-        .map_err(|e| text::tokenizer_error(e, &positions, text))?;
+    let tokens =
+        Tokenizer::new(&PostgreSqlDialect {}, text).tokenize_with_location().map_err(|e| text::tokenizer_error(e, &positions, text))?;
     let tokens: Vec<TokenWithSpan> = tokens.into_iter().filter(|t| !matches!(t.token, Token::Whitespace(_) | Token::EOF)).collect();
     let mut statements = Vec::new();
     let mut rest = tokens.as_slice();

@@ -9,7 +9,11 @@ use sqlparser::ast::ObjectName;
 #[derive(Clone, Debug)]
 pub(crate) enum ShowTree {
     /// SHOW TABLES, SOURCES, VIEWS, MATERIALIZED VIEWS, SINKS [FROM schema].
-    Relations { kind: RelationKind, schema: Option<String>, like: Option<String> },
+    Relations {
+        kind: RelationKind,
+        schema: Option<String>,
+        like: Option<String>,
+    },
     /// SHOW JOBS: what is being created.
     Jobs,
     /// SHOW SCHEMAS, DATABASES.
@@ -18,9 +22,14 @@ pub(crate) enum ShowTree {
     /// SHOW INDEXES and others that exist nowhere yet: no rows.
     Nothing,
     /// SHOW CREATE kind name.
-    Create { kind: RelationKind, name: ObjectName },
+    Create {
+        kind: RelationKind,
+        name: ObjectName,
+    },
     /// DESCRIBE name, SHOW COLUMNS FROM name.
-    Columns { name: ObjectName },
+    Columns {
+        name: ObjectName,
+    },
 }
 
 /// `None`: SHOW of a variable.

@@ -69,8 +69,7 @@ pub(crate) fn near(token: Option<&TokenWithSpan>, positions: &Positions, text: &
             Error::user(SqlState::SYNTAX_ERROR, format!("syntax error at or near \"{shown}\""))
                 .with_position(positions.of_location(token.span.start))
         }
-        None => Error::user(SqlState::SYNTAX_ERROR, "syntax error at end of input")
-            .with_position(positions.of_line_column(0, 0)),
+        None => Error::user(SqlState::SYNTAX_ERROR, "syntax error at end of input").with_position(positions.of_line_column(0, 0)),
     }
 }
 

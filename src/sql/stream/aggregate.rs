@@ -37,8 +37,7 @@ impl Below<'_> {
 impl Lower<'_> {
     pub(super) fn aggregate(&mut self, aggregate: &Aggregate) -> Result<StreamPlan> {
         let input = self.lower(&aggregate.input, false)?;
-        let mut below =
-            Below { schema: aggregate.input.schema(), logical: vec![], exprs: vec![], plain: vec![], fields: vec![] };
+        let mut below = Below { schema: aggregate.input.schema(), logical: vec![], exprs: vec![], plain: vec![], fields: vec![] };
         for group in &aggregate.group_expr {
             let group = unalias(group);
             if matches!(group, Logical::GroupingSet(_)) {
@@ -127,7 +126,8 @@ fn call(function: &AggregateFunction, below: &mut Below<'_>) -> Result<Call> {
         "bool_and" => AggFunction::BoolAnd,
         "bool_or" => AggFunction::BoolOr,
         other => {
-            let instead = "count, sum, avg, min, max, bool_and and bool_or can be kept up to date; compute others when you select from the view.";
+            let instead =
+                "count, sum, avg, min, max, bool_and and bool_or can be kept up to date; compute others when you select from the view.";
             return Err(refused(&format!("the aggregate function {other}()"), instead));
         }
     };

@@ -39,7 +39,10 @@ pub(crate) fn bind_explain(inner: &Parsed, context: &BindContext<'_>) -> Result<
                 fragments(graph, context.catalog, &mut lines);
             }
         },
-        _ => return Err(Error::unsupported("EXPLAIN of this statement is not supported").with_hint("It takes SELECT, INSERT, UPDATE, DELETE and CREATE.")),
+        _ => {
+            return Err(Error::unsupported("EXPLAIN of this statement is not supported")
+                .with_hint("It takes SELECT, INSERT, UPDATE, DELETE and CREATE."));
+        }
     }
     Ok(Bound::Explain(lines))
 }
@@ -215,8 +218,12 @@ fn fragments(graph: &FragmentGraph, catalog: &Catalog, lines: &mut Vec<String>) 
     }
     lines.push("State tables:".to_string());
     for table in graph.tables.iter().filter(|t| t.id != graph.errors_table) {
-        let columns: Vec<String> =
-            table.schema.fields().iter().map(|f| format!("{} {}", crate::bind_output_name(f.name()), pg_types::name(f.data_type()))).collect();
+        let columns: Vec<String> = table
+            .schema
+            .fields()
+            .iter()
+            .map(|f| format!("{} {}", crate::bind_output_name(f.name()), pg_types::name(f.data_type())))
+            .collect();
         let keys: Vec<&str> = table.key.iter().map(|k| crate::bind_output_name(table.schema.field(k.column).name())).collect();
         let main = if table.id == MAIN_TABLE { " (materialized)" } else { "" };
         lines.push(format!("  {}{main}: ({}) key ({}) distribution {}", table.id, columns.join(", "), keys.join(", "), table.distribution));

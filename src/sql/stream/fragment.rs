@@ -183,8 +183,7 @@ impl Builder {
         let offsets = self.table("offsets", fields, vec![0], 0);
         let head_schema = eddyline_protocol::catalog::schema_of(&spec.columns);
         let id = relation.id;
-        let mut open =
-            self.begin(head_schema, Parallelism::Default, |_, _| Ok((Head::Source { relation: id, spec, offsets }, None)))?;
+        let mut open = self.begin(head_schema, Parallelism::Default, |_, _| Ok((Head::Source { relation: id, spec, offsets }, None)))?;
         if row_id {
             self.push(&mut open, NodeKind::RowId, schema);
         }

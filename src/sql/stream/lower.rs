@@ -204,7 +204,9 @@ pub(crate) fn refused(what: &str, instead: &str) -> Error {
 fn refuse(plan: &LogicalPlan) -> Error {
     match plan {
         LogicalPlan::Window(_) => refused("a window function", "Use GROUP BY, or compute it when you select from the view."),
-        LogicalPlan::Sort(_) | LogicalPlan::Limit(_) => refused("LIMIT", "Leave it out and use ORDER BY ... LIMIT when you select from the view."),
+        LogicalPlan::Sort(_) | LogicalPlan::Limit(_) => {
+            refused("LIMIT", "Leave it out and use ORDER BY ... LIMIT when you select from the view.")
+        }
         LogicalPlan::Values(_) | LogicalPlan::EmptyRelation(_) => refused("a query without a table", "Put the rows into a table."),
         LogicalPlan::Distinct(Distinct::On(_)) => refused("DISTINCT ON", "Use GROUP BY with min() or max()."),
         LogicalPlan::Unnest(_) => refused("unnest()", "Unnest when you select from the view."),

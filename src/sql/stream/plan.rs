@@ -3,8 +3,8 @@
 use arrow::datatypes::{Field, Schema, SchemaRef};
 use datafusion::logical_expr::Expr as Logical;
 use eddyline_expr::encode::{column_name, encode_positional};
-use eddyline_protocol::plan::{AggFunction, Expr, JoinKind};
 use eddyline_protocol::Relation;
+use eddyline_protocol::plan::{AggFunction, Expr, JoinKind};
 use eddyline_types::Result;
 use std::sync::Arc;
 
@@ -34,19 +34,36 @@ pub(crate) struct StreamPlan {
 #[derive(Clone, Debug)]
 pub(crate) enum Op {
     /// Reads a connector. With `row_id`, a unique column follows the connector's.
-    Source { relation: Arc<Relation>, row_id: bool },
+    Source {
+        relation: Arc<Relation>,
+        row_id: bool,
+    },
     /// Reads a table or view: snapshot, then changes.
-    Backfill { relation: Arc<Relation>, columns: Vec<usize> },
-    Filter { predicate: Expr },
-    Project { exprs: Vec<Expr> },
+    Backfill {
+        relation: Arc<Relation>,
+        columns: Vec<usize>,
+    },
+    Filter {
+        predicate: Expr,
+    },
+    Project {
+        exprs: Vec<Expr>,
+    },
     /// Columns of the input, in this order: no computation.
-    Select { columns: Vec<usize> },
-    Agg { group: Vec<usize>, calls: Vec<Call> },
+    Select {
+        columns: Vec<usize>,
+    },
+    Agg {
+        group: Vec<usize>,
+        calls: Vec<Call>,
+    },
     Join(Box<JoinOp>),
     /// All rows of all inputs.
     Union,
     /// Spreads rows by these columns; none: all to one shard.
-    Exchange { hash: Vec<usize> },
+    Exchange {
+        hash: Vec<usize>,
+    },
 }
 
 /// An aggregate call.

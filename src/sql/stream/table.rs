@@ -27,8 +27,11 @@ pub(crate) fn check_generated(binder: &Binder<'_>, relation: &Relation) -> Resul
         for used in expr.column_refs() {
             let refers = relation.columns.iter().find(|c| c.name == used.name).is_some_and(|c| c.generated.is_some());
             if refers {
-                return Err(Error::user(SqlState::INVALID_OBJECT_DEFINITION, format!("cannot use generated column \"{}\" in column generation expression", used.name))
-                    .with_detail("A generated column cannot reference another generated column."));
+                return Err(Error::user(
+                    SqlState::INVALID_OBJECT_DEFINITION,
+                    format!("cannot use generated column \"{}\" in column generation expression", used.name),
+                )
+                .with_detail("A generated column cannot reference another generated column."));
             }
         }
     }
@@ -81,14 +84,8 @@ pub(crate) fn source_plan(relation: &Arc<Relation>, need_key: bool) -> Result<St
 fn stored_expr(text: &str, schema: &DFSchema, column: &eddyline_protocol::ColumnDef, catalog: &Catalog) -> Result<Logical> {
     let parsed = crate::parse::parse("SELECT 1")?.pop().ok_or_else(|| Error::internal("an empty query"))?;
     let settings = BTreeMap::new();
-    let context = crate::statement::BindContext {
-        catalog,
-        search_path: &[],
-        user: "",
-        database: "",
-        settings: &settings,
-        system: &NoSystemTables,
-    };
+    let context =
+        crate::statement::BindContext { catalog, search_path: &[], user: "", database: "", settings: &settings, system: &NoSystemTables };
     Binder::new(&parsed, &context, &[], true).assigned(&parse_stored_expr(text)?, schema, column)
 }
 

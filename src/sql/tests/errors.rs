@@ -29,7 +29,12 @@ const CASES: &[(&str, &str, &str, &str)] = &[
     ("SELECT u.name FROM users", "42P01", "missing FROM-clause entry for table \"u\"", "u.name"),
     ("SELECT id FROM users, orders", "42702", "column reference \"id\" is ambiguous", "id"),
     ("SELECT nofunc(1)", "42883", "function nofunc(...) does not exist", "nofunc"),
-    ("SELECT name, count(*) FROM users GROUP BY age", "42803", "column \"users.name\" must appear in the GROUP BY clause or be used in an aggregate function", "name"),
+    (
+        "SELECT name, count(*) FROM users GROUP BY age",
+        "42803",
+        "column \"users.name\" must appear in the GROUP BY clause or be used in an aggregate function",
+        "name",
+    ),
     ("SELECT count(*) FROM users WHERE count(*) > 1", "42803", "aggregate functions are not allowed in WHERE", ""),
     ("SELECT 1 UNION SELECT 1, 2", "42601", "each UNION query must have the same number of columns", ""),
     ("SELECT name + at FROM users", "42883", "operator does not exist: character varying + timestamp without time zone", ""),
@@ -51,20 +56,55 @@ const CASES: &[(&str, &str, &str, &str)] = &[
     ("INSERT INTO users (id, name) VALUES (1)", "42601", "INSERT has more target columns than expressions", ""),
     ("INSERT INTO users (id) VALUES (1, 2)", "42601", "INSERT has more expressions than target columns", ""),
     ("INSERT INTO users (id, id) VALUES (1, 2)", "42701", "column \"id\" specified more than once", ""),
-    ("INSERT INTO users (id, at) SELECT 1, true", "42804", "column \"at\" is of type timestamp without time zone but expression is of type boolean", ""),
+    (
+        "INSERT INTO users (id, at) SELECT 1, true",
+        "42804",
+        "column \"at\" is of type timestamp without time zone but expression is of type boolean",
+        "",
+    ),
     ("UPDATE users SET nme = 1", "42703", "column \"nme\" of relation \"users\" does not exist", "nme"),
     ("UPDATE users SET age = true", "42804", "column \"age\" is of type integer but expression is of type boolean", ""),
     ("DELETE FROM clicks", "42809", "cannot delete from source \"clicks\"", "clicks"),
     ("SELECT * FROM clicks", "0A000", "\"clicks\" is a source: it keeps no rows", "clicks"),
     ("SELECT * FROM users FOR UPDATE", "0A000", "SELECT ... FOR UPDATE is not supported", ""),
     ("CREATE MATERIALIZED VIEW v AS SELECT * FROM users LIMIT 3", "0A000", "LIMIT in a materialized view or sink is not supported", ""),
-    ("CREATE MATERIALIZED VIEW v AS SELECT name FROM users, orders", "0A000", "a join without an equality between its sides in a materialized view or sink is not supported", ""),
-    ("CREATE MATERIALIZED VIEW v AS SELECT row_number() OVER (ORDER BY id) FROM users", "0A000", "a window function in a materialized view or sink is not supported", ""),
-    ("CREATE MATERIALIZED VIEW v AS SELECT now() AS t, id FROM users", "0A000", "now() in a materialized view or sink is not supported", ""),
-    ("CREATE MATERIALIZED VIEW v AS SELECT random() AS t, id FROM users", "0A000", "the volatile function random() in a materialized view or sink is not supported", ""),
-    ("CREATE MATERIALIZED VIEW v AS SELECT array_agg(id) FROM users", "0A000", "the aggregate function array_agg() in a materialized view or sink is not supported", ""),
+    (
+        "CREATE MATERIALIZED VIEW v AS SELECT name FROM users, orders",
+        "0A000",
+        "a join without an equality between its sides in a materialized view or sink is not supported",
+        "",
+    ),
+    (
+        "CREATE MATERIALIZED VIEW v AS SELECT row_number() OVER (ORDER BY id) FROM users",
+        "0A000",
+        "a window function in a materialized view or sink is not supported",
+        "",
+    ),
+    (
+        "CREATE MATERIALIZED VIEW v AS SELECT now() AS t, id FROM users",
+        "0A000",
+        "now() in a materialized view or sink is not supported",
+        "",
+    ),
+    (
+        "CREATE MATERIALIZED VIEW v AS SELECT random() AS t, id FROM users",
+        "0A000",
+        "the volatile function random() in a materialized view or sink is not supported",
+        "",
+    ),
+    (
+        "CREATE MATERIALIZED VIEW v AS SELECT array_agg(id) FROM users",
+        "0A000",
+        "the aggregate function array_agg() in a materialized view or sink is not supported",
+        "",
+    ),
     ("CREATE MATERIALIZED VIEW v AS SELECT name FROM users EMIT ON WINDOW CLOSE", "0A000", "EMIT ON WINDOW CLOSE is not supported", "EMIT"),
-    ("CREATE MATERIALIZED VIEW v AS SELECT id FROM users WHERE id NOT IN (SELECT user_id FROM orders)", "0A000", "NOT IN (SELECT ...) in a materialized view or sink is not supported", ""),
+    (
+        "CREATE MATERIALIZED VIEW v AS SELECT id FROM users WHERE id NOT IN (SELECT user_id FROM orders)",
+        "0A000",
+        "NOT IN (SELECT ...) in a materialized view or sink is not supported",
+        "",
+    ),
     ("CREATE MATERIALIZED VIEW v AS SELECT 1 AS a", "0A000", "a query without a table in a materialized view or sink is not supported", ""),
     ("CREATE SINK s FROM users WITH (connector = 'kafka')", "0A000", "connector \"kafka\" is not supported for sinks", ""),
     ("CREATE INDEX i ON users (age)", "0A000", "CREATE INDEX is not supported", "CREATE"),
@@ -90,7 +130,12 @@ fn bad_statements_get_what_postgres_gives() {
         };
         let place = error.position().map(|p| sql.chars().skip(p as usize - 1).collect::<String>()).unwrap_or_default();
         if (error.sqlstate().0, error.message()) != (*code, *message) || (!at.is_empty() && !place.starts_with(at)) {
-            wrong.push(format!("{sql}\n   gives [{}] {} (detail {:?}) at \"{place}\"\n   not   [{code}] {message} at \"{at}\"", error.sqlstate().0, error.message(), error.detail()));
+            wrong.push(format!(
+                "{sql}\n   gives [{}] {} (detail {:?}) at \"{place}\"\n   not   [{code}] {message} at \"{at}\"",
+                error.sqlstate().0,
+                error.message(),
+                error.detail()
+            ));
         }
     }
     assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), CASES.len(), wrong.join("\n"));

@@ -54,7 +54,10 @@ fn global_aggregates_are_singletons() {
 fn sources_keep_min_and_max_without_values() {
     let agg = |query: &str| {
         let (graph, _) = graph(query);
-        nodes(&graph).into_iter().find_map(|n| if let NodeKind::HashAgg(a) = n { Some(a.as_ref().clone()) } else { None }).expect("an aggregate")
+        nodes(&graph)
+            .into_iter()
+            .find_map(|n| if let NodeKind::HashAgg(a) = n { Some(a.as_ref().clone()) } else { None })
+            .expect("an aggregate")
     };
     let source = agg("SELECT x, max(v) AS m, count(DISTINCT w) AS d FROM src GROUP BY x");
     assert!(source.append_only && source.calls[0].multiset.is_none() && source.calls[1].multiset.is_some());

@@ -31,7 +31,10 @@ fn output_names_are_those_of_postgres() {
         ("SELECT count(*), sum(age), max(name) FROM users", vec!["count", "sum", "max"]),
         ("SELECT id, id, users.id FROM users", vec!["id", "id", "id"]),
         ("SELECT CAST(age AS BIGINT), '1'::int, age::text FROM users", vec!["age", "int4", "age"]),
-        ("SELECT CASE WHEN age > 1 THEN 1 END, coalesce(age, 1), \"Lower\".x FROM (SELECT age, age AS x FROM users) \"Lower\"", vec!["case", "coalesce", "x"]),
+        (
+            "SELECT CASE WHEN age > 1 THEN 1 END, coalesce(age, 1), \"Lower\".x FROM (SELECT age, age AS x FROM users) \"Lower\"",
+            vec!["case", "coalesce", "x"],
+        ),
         ("SELECT upper(name) AS \"Big Name\", extract(year FROM at) FROM users, log", vec!["Big Name", "extract"]),
         ("SELECT * FROM users", vec!["id", "name", "age", "twice"]),
         ("SELECT * FROM log", vec!["at", "line"]),
@@ -84,10 +87,16 @@ fn dml_gives_rows_in_storage_order() {
     assert_eq!(insert.kind, DmlKind::Insert);
     assert_eq!(types(&insert), users);
     let returning = insert.returning.expect("RETURNING");
-    assert_eq!(returning.output.fields().iter().map(|f| f.name().as_str()).collect::<Vec<_>>(), ["id", "name", "age", "twice", "next", "twice"]);
+    assert_eq!(
+        returning.output.fields().iter().map(|f| f.name().as_str()).collect::<Vec<_>>(),
+        ["id", "name", "age", "twice", "next", "twice"]
+    );
     assert_eq!(types(&dml("INSERT INTO users VALUES (1, DEFAULT, 3)")), users);
     assert_eq!(types(&dml("INSERT INTO users SELECT id, line, 3 FROM log, users")), users);
-    assert_eq!(types(&dml("INSERT INTO log VALUES ('2020-01-01 10:00', 'x')")), [DataType::Timestamp(TimeUnit::Microsecond, None), DataType::Utf8]);
+    assert_eq!(
+        types(&dml("INSERT INTO log VALUES ('2020-01-01 10:00', 'x')")),
+        [DataType::Timestamp(TimeUnit::Microsecond, None), DataType::Utf8]
+    );
     assert_eq!(dml("INSERT INTO users (id, name) VALUES ($1, $2)").parameters, [DataType::Int32, DataType::Utf8]);
     let update = dml("UPDATE users SET age = age + 1, name = 'x' WHERE id = 1");
     assert_eq!(types(&update), [users.clone(), users.clone()].concat());
@@ -150,7 +159,9 @@ fn session_statements_are_recognised() {
     assert_eq!(set("SET x.y = DEFAULT"), ("x.y".into(), None, false));
     assert_eq!(set("SET TIME ZONE 'UTC'"), ("timezone".into(), Some("UTC".into()), false));
     assert!(matches!(session.bind("SHOW search_path").unwrap(), Bound::ShowVariable { name } if name == "search_path"));
-    assert!(matches!(session.bind("SHOW TRANSACTION ISOLATION LEVEL").unwrap(), Bound::ShowVariable { name } if name == "transaction_isolation"));
+    assert!(
+        matches!(session.bind("SHOW TRANSACTION ISOLATION LEVEL").unwrap(), Bound::ShowVariable { name } if name == "transaction_isolation")
+    );
     assert!(matches!(session.bind("RESET ALL").unwrap(), Bound::ResetVariable { name: None }));
     assert!(matches!(session.bind("FLUSH").unwrap(), Bound::Flush));
     assert!(matches!(session.bind("START TRANSACTION ISOLATION LEVEL SERIALIZABLE, READ ONLY").unwrap(), Bound::Begin { read_only: true }));
@@ -162,10 +173,14 @@ fn session_statements_are_recognised() {
     assert!(matches!(session.bind("DECLARE c CURSOR FOR SELECT 1").unwrap(), Bound::Declare { .. }));
     assert!(matches!(session.bind("FETCH 10 FROM c").unwrap(), Bound::Fetch { count: Some(10), .. }));
     assert!(matches!(session.bind("FETCH ALL FROM c").unwrap(), Bound::Fetch { count: None, .. }));
-    assert!(matches!(session.bind("COPY log (line) FROM STDIN WITH (FORMAT csv, HEADER true)").unwrap(), Bound::CopyIn(c) if c.columns == [1] && c.options.csv && c.options.header));
+    assert!(
+        matches!(session.bind("COPY log (line) FROM STDIN WITH (FORMAT csv, HEADER true)").unwrap(), Bound::CopyIn(c) if c.columns == [1] && c.options.csv && c.options.header)
+    );
     assert!(matches!(session.bind("COPY users TO STDOUT CSV HEADER").unwrap(), Bound::CopyOut { .. }));
     assert!(matches!(session.bind("CREATE SCHEMA IF NOT EXISTS s").unwrap(), Bound::CreateSchema { .. }));
-    for show in ["SHOW TABLES", "SHOW MATERIALIZED VIEWS", "SHOW SOURCES", "SHOW JOBS", "DESCRIBE users", "SHOW CREATE MATERIALIZED VIEW ages"] {
+    for show in
+        ["SHOW TABLES", "SHOW MATERIALIZED VIEWS", "SHOW SOURCES", "SHOW JOBS", "DESCRIBE users", "SHOW CREATE MATERIALIZED VIEW ages"]
+    {
         assert!(matches!(session.bind(show).unwrap(), Bound::Query(q) if q.tag == "SHOW"), "{show}");
     }
 }
