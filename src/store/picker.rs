@@ -88,7 +88,8 @@ fn young_runs(runs: &[Run], smallest: u64) -> Option<usize> {
 fn all_runs(runs: &[Run], smallest: u64) -> Option<usize> {
     let (oldest, young) = runs.split_last()?;
     let bytes: u64 = young.iter().map(|r| r.bytes).sum();
-    (runs.len() >= FAN_IN && bytes > oldest.bytes.max(smallest)).then_some(runs.len())
+    let fan_in = if oldest.bytes < smallest { SMALL_FAN_IN } else { FAN_IN };
+    (runs.len() >= fan_in && bytes > oldest.bytes).then_some(runs.len())
 }
 
 /// Level 0 and level 1, when level 1 is taken and level 0 is in need: all levels are in use, which the classes make very unlikely.
