@@ -44,6 +44,12 @@ pub trait Client: Send + 'static {
     ) -> impl Future<Output = Result<Arc<Self::Prepared>>> + Send;
     /// Runs it.
     fn execute(&mut self, prepared: &Self::Prepared, parameters: &[ArrayRef]) -> impl Future<Output = Result<Outcome>> + Send;
+    /// Columns of a cursor that DECLARE opened.
+    fn cursor_schema(&self, name: &str) -> Option<SchemaRef>;
+    /// Keeps DEALLOCATE informed of the names prepared here.
+    fn note_wire_statement(&mut self, name: &str, prepared: bool);
+    /// What DEALLOCATE has dropped of them.
+    fn take_deallocated(&mut self) -> Vec<String>;
     /// Names and types of the columns that a COPY FROM STDIN is sent.
     fn copy_columns(&self, copy: &CopyIn) -> Result<Vec<(String, DataType)>>;
     /// Writes the rows of a COPY FROM STDIN; gives their number.
@@ -104,6 +110,18 @@ impl Client for Session {
 
     async fn execute(&mut self, prepared: &Prepared, parameters: &[ArrayRef]) -> Result<Outcome> {
         Session::execute(self, prepared, parameters).await
+    }
+
+    fn cursor_schema(&self, name: &str) -> Option<SchemaRef> {
+        Session::cursor_schema(self, name)
+    }
+
+    fn note_wire_statement(&mut self, name: &str, prepared: bool) {
+        Session::note_wire_statement(self, name, prepared);
+    }
+
+    fn take_deallocated(&mut self) -> Vec<String> {
+        Session::take_deallocated(self)
     }
 
     fn copy_columns(&self, copy: &CopyIn) -> Result<Vec<(String, DataType)>> {

@@ -403,10 +403,7 @@ impl<C: Client> Connection<'_, C> {
                     let result = self.execute(&portal, max_rows).await?;
                     self.note(result);
                 }
-                Message::Close(target) => {
-                    self.extended.close(&target);
-                    self.wire.replies.bare(b'3');
-                }
+                Message::Close(target) => self.close(&target),
             }
             self.wire.flush_if_full().await?;
         }
@@ -550,6 +547,10 @@ impl<C: Client> Connection<'_, C> {
     }
 
     pub fn complete(&mut self, tag: &Tag, sent: u64) {
+        // DEALLOCATE and DISCARD mean the statements of the protocol too.
+        for name in self.client.take_deallocated() {
+            self.extended.close_statement(&name);
+        }
         match tag {
             Tag::Empty => self.wire.replies.bare(b'I'),
             tag => self.wire.replies.command_complete(&tag.text(sent)),

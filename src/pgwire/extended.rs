@@ -65,12 +65,9 @@ impl<C: Client> Extended<C> {
         self.portals.remove("");
     }
 
-    /// Closing what is not there is no error.
-    pub fn close(&mut self, target: &Target) {
-        match target {
-            Target::Statement(name) => drop(self.statements.remove(name)),
-            Target::Portal(name) => drop(self.portals.remove(name)),
-        }
+    /// Forgets a statement; one that is not there is no error.
+    pub fn close_statement(&mut self, name: &str) {
+        self.statements.remove(name);
     }
 
     fn statement(&self, name: &str) -> Result<&Arc<Statement<C>>> {
@@ -117,6 +114,9 @@ impl<C: Client> Connection<'_, C> {
                 }
             }
         };
+        if !name.is_empty() {
+            self.client.note_wire_statement(&name, true);
+        }
         self.extended.statements.insert(name, Arc::new(statement));
         self.wire.replies.bare(b'1');
         Ok(Ok(()))
@@ -145,6 +145,12 @@ impl<C: Client> Connection<'_, C> {
 
     pub fn describe(&mut self, target: &Target) -> Result<()> {
         let (statement, formats) = match target {
+            Target::Portal(name) if !self.extended.portals.contains_key(name) => {
+                // A cursor of DECLARE: its rows come by FETCH, its columns may be asked for.
+                let schema = self.client.cursor_schema(name).ok_or_else(|| no_portal(name))?;
+                self.wire.replies.row_description(&schema, |_| Format::Text);
+                return Ok(());
+            }
             Target::Statement(name) => {
                 let statement = self.extended.statement(name)?;
                 self.wire.replies.parameter_description(&statement.oids);
@@ -160,6 +166,18 @@ impl<C: Client> Connection<'_, C> {
             None => self.wire.replies.bare(b'n'),
         }
         Ok(())
+    }
+
+    /// Closing what is not there is no error.
+    pub fn close(&mut self, target: &Target) {
+        match target {
+            Target::Statement(name) => {
+                self.extended.close_statement(name);
+                self.client.note_wire_statement(name, false);
+            }
+            Target::Portal(name) => drop(self.extended.portals.remove(name)),
+        }
+        self.wire.replies.bare(b'3');
     }
 
     pub async fn execute(&mut self, name: &str, max_rows: u32) -> Result<Result<()>, End> {

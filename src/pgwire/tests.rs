@@ -42,6 +42,8 @@ struct FakeClient {
     cancel: Arc<Notify>,
     status: TransactionStatus,
     reports: Vec<(&'static str, String)>,
+    prepared: Vec<String>,
+    deallocated: Vec<String>,
 }
 
 struct FakePrepared {
@@ -72,7 +74,15 @@ impl Engine for Fake {
         let cancel = Arc::new(Notify::new());
         self.0.cancels.lock().insert(id, cancel.clone());
         let reports = vec![("server_version", "15.0".to_owned()), ("client_encoding", "UTF8".to_owned())];
-        Ok(FakeClient { shared: self.0.clone(), id, cancel, status: TransactionStatus::Idle, reports })
+        Ok(FakeClient {
+            shared: self.0.clone(),
+            id,
+            cancel,
+            status: TransactionStatus::Idle,
+            reports,
+            prepared: vec![],
+            deallocated: vec![],
+        })
     }
 
     fn cancel(&self, key: CancelKey) {
@@ -205,6 +215,10 @@ impl Client for FakeClient {
                 outcome.notices.push(Notice::notice("relation \"t\" already exists, skipping"));
                 outcome
             }
+            "deallocate" => {
+                self.deallocated = std::mem::take(&mut self.prepared);
+                Outcome::done(Tag::Plain("DEALLOCATE ALL".into()))
+            }
             "set" => {
                 self.reports.push(("TimeZone", "UTC".into()));
                 Outcome::done(Tag::Plain("SET".into()))
@@ -223,6 +237,21 @@ impl Client for FakeClient {
             "hinted" => Outcome::done(Tag::Plain("HINTED".into())),
             other => return Err(Error::unsupported(format!("unknown statement {other}"))),
         })
+    }
+
+    fn cursor_schema(&self, name: &str) -> Option<SchemaRef> {
+        (name == "declared").then(|| schema(&["int8"]))
+    }
+
+    fn note_wire_statement(&mut self, name: &str, prepared: bool) {
+        self.prepared.retain(|n| n != name);
+        if prepared {
+            self.prepared.push(name.to_owned());
+        }
+    }
+
+    fn take_deallocated(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.deallocated)
     }
 
     fn copy_columns(&self, _: &CopyIn) -> Result<Vec<(String, DataType)>> {
@@ -413,13 +442,20 @@ async fn names_are_checked() {
         ((b'D', b"Sgone\0"), "26000"),
         ((b'D', b"Ss\0"), "tTZ"),
         ((b'D', b"X\0"), "08P01"),
+        ((b'D', b"Pdeclared\0"), "TZ"),
+        ((b'P', b"other\0rows 1\0\0\0"), "1Z"),
+        ((b'Q', b"deallocate\0"), "CZ"),
+        ((b'D', b"Sother\0"), "26000"),
+        ((b'P', b"s\0rows 1\0\0\0"), "1Z"),
         ((b'C', b"Sgone\0"), "3Z"),
         ((b'C', b"Ss\0"), "3Z"),
         ((b'D', b"Ss\0"), "26000"),
         ((b'F', b""), "0A000"),
     ] {
         raw.send(message.0, message.1).await;
-        raw.send(b'S', b"").await;
+        if message.0 != b'Q' {
+            raw.send(b'S', b"").await;
+        }
         let (kinds, code) = raw.answer().await;
         assert_eq!(code.unwrap_or(String::from_utf8(kinds).unwrap()), expected, "{message:?}");
     }

@@ -8,11 +8,11 @@ use crate::frontend::{DATABASE, Frontend, SessionOptions};
 use crate::outcome::Outcome;
 use crate::prepared::{Binder, Named};
 use crate::registry::Entry;
-use crate::run::cursor::Cursor;
+use crate::run::cursor::{Cursor, WireStatements};
 use crate::transaction::Transaction;
 use crate::variables::Variables;
 use arrow::array::{ArrayRef, RecordBatch};
-use arrow::datatypes::DataType;
+use arrow::datatypes::{DataType, SchemaRef};
 use eddyline_env::clock;
 use eddyline_protocol::frontier::Frontier;
 use eddyline_serving::{Cancel, CancelReason};
@@ -72,6 +72,7 @@ pub struct Session {
     /// PREPARE name AS ...
     pub(crate) named: BTreeMap<String, Named>,
     pub(crate) cursors: BTreeMap<String, Cursor>,
+    pub(crate) wire_statements: WireStatements,
     /// The newest write of each job that the session has not waited for.
     pub(crate) unseen_writes: BTreeMap<JobId, Epoch>,
     /// What the session has read: it must not step back behind it silently.
@@ -99,6 +100,7 @@ impl Session {
             transaction: Transaction::default(),
             named: BTreeMap::new(),
             cursors: BTreeMap::new(),
+            wire_statements: WireStatements::default(),
             unseen_writes: BTreeMap::new(),
             seen: BTreeMap::new(),
         })
@@ -133,6 +135,21 @@ impl Session {
     /// and that have changed since the last call; the first call gives all of them.
     pub fn reported_variables(&mut self) -> Vec<(&'static str, String)> {
         self.variables.take_reported()
+    }
+
+    /// Columns of a cursor that DECLARE opened: to the protocol it is a portal too.
+    pub fn cursor_schema(&self, name: &str) -> Option<SchemaRef> {
+        self.cursors.get(name).map(|c| c.schema().clone())
+    }
+
+    /// Tells that the protocol keeps, or no longer keeps, a prepared statement of this name, so that DEALLOCATE finds it.
+    pub fn note_wire_statement(&mut self, name: &str, prepared: bool) {
+        self.wire_statements.set(name, prepared);
+    }
+
+    /// The protocol's prepared statements that DEALLOCATE has dropped since the last call.
+    pub fn take_deallocated(&mut self) -> Vec<String> {
+        self.wire_statements.take_dropped()
     }
 
     /// Splits a text into statements. A syntax error (42601, with the position in `sql`) refuses the whole text. Empty statements

@@ -313,6 +313,9 @@ fn checked(name: &str, value: &str) -> Result<String> {
                 "false" | "no" | "0" if choices.contains(&"off") => "off",
                 other => other,
             };
+            // Names of encodings are compared by their letters and digits: drivers write 'utf-8', with the quotes.
+            let encoding: String = lower.chars().filter(|c| c.is_alphanumeric() || *c == '_').collect();
+            let lower = if name == "client_encoding" { encoding.as_str() } else { lower };
             let found = choices.iter().find(|c| c.to_lowercase() == lower);
             found
                 .map(|c| if name == "client_encoding" && *c != "SQL_ASCII" { "UTF8".to_owned() } else { (*c).to_owned() })

@@ -12,6 +12,7 @@ use eddyline_sql::statement::{Parsed, SelectQuery};
 use eddyline_types::{Error, Result, SqlState};
 use futures::StreamExt;
 use parking_lot::Mutex;
+use std::collections::BTreeSet;
 
 /// PREPARE name AS statement.
 pub(crate) async fn prepare(session: &mut Session, name: &str, types: &[DataType], parsed: &Parsed) -> Result<Outcome> {
@@ -44,12 +45,53 @@ pub(crate) async fn execute(session: &mut Session, name: &str, values: Vec<Array
 /// DEALLOCATE name; `None`: ALL.
 pub(crate) fn deallocate(session: &mut Session, name: Option<&str>) -> Result<Outcome> {
     match name {
-        None => session.named.clear(),
+        None => {
+            session.named.clear();
+            session.wire_statements.drop_all();
+        }
         Some(name) => {
-            session.named.remove(name).ok_or_else(|| unknown_statement(name))?;
+            if session.named.remove(name).is_none() && !session.wire_statements.drop_one(name) {
+                return Err(unknown_statement(name));
+            }
         }
     }
     Ok(Outcome::done(Tag::Plain(if name.is_none() { "DEALLOCATE ALL" } else { "DEALLOCATE" }.into())))
+}
+
+/// Names of the statements that the protocol has prepared on its own: DEALLOCATE knows them too, as in Postgres.
+#[derive(Default)]
+pub(crate) struct WireStatements {
+    known: BTreeSet<String>,
+    dropped: Vec<String>,
+}
+
+impl WireStatements {
+    /// The protocol has prepared or closed a statement.
+    pub fn set(&mut self, name: &str, prepared: bool) {
+        if prepared {
+            self.known.insert(name.to_owned());
+        } else {
+            self.known.remove(name);
+        }
+    }
+
+    fn drop_one(&mut self, name: &str) -> bool {
+        let known = self.known.remove(name);
+        if known {
+            self.dropped.push(name.to_owned());
+        }
+        known
+    }
+
+    /// DEALLOCATE ALL, DISCARD ALL.
+    pub fn drop_all(&mut self) {
+        self.dropped.extend(std::mem::take(&mut self.known));
+    }
+
+    /// What was deallocated since the last call.
+    pub fn take_dropped(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.dropped)
+    }
 }
 
 /// An open cursor: a query at one read point, and what was read of it but not fetched.

@@ -85,6 +85,7 @@ pub(crate) fn discard(session: &mut Session) -> Result<Outcome> {
     }
     session.variables.reset(None)?;
     session.named.clear();
+    session.wire_statements.drop_all();
     session.cursors.clear();
     Ok(Outcome::done(Tag::Plain("DISCARD ALL".into())))
 }
