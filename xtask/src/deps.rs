@@ -47,6 +47,9 @@ struct Dependency {
     rename: Option<String>,
 }
 
+/// Declared for a feature alone: the types' serialisation.
+const FEATURE_ONLY: [(&str, &str); 2] = [("eddyline-types", "arrow-schema"), ("eddyline-protocol", "arrow-schema")];
+
 /// Runs both rules.
 pub fn check(root: &Path) -> Result<()> {
     let output = Command::new(env!("CARGO")).args(["metadata", "--format-version", "1", "--locked"]).current_dir(root).output()?;
@@ -93,6 +96,9 @@ fn unused(package: &Package, found: &mut Vec<String>) -> Result<()> {
     let nested = folder.join("src").join("types").join("Cargo.toml").is_file();
     collect(folder, nested, &mut text)?;
     for dependency in &package.dependencies {
+        if FEATURE_ONLY.contains(&(package.name.as_str(), dependency.name.as_str())) {
+            continue;
+        }
         let name = dependency.rename.as_ref().unwrap_or(&dependency.name).replace('-', "_");
         if !text.contains(&format!("{name}::")) && !text.contains(&format!("use {name}")) && !text.contains(&format!("{name};")) {
             found.push(format!("{} declares {} and does not use it", package.name, dependency.name));

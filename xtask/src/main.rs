@@ -23,6 +23,7 @@ fn main() {
     let done = match words.as_slice() {
         ["check"] => check(),
         ["fix"] => fix(),
+        ["tidy"] => tidy::check(&root()).and_then(|()| deps::check(&root())),
         ["bless"] => test(&[("BLESS", "1")]),
         ["test"] => check().and_then(|()| test(&[])),
         ["test", "--nightly"] => check().and_then(|()| test(&[("EDDYLINE_NIGHTLY", "1")])),
