@@ -111,6 +111,7 @@ impl Compaction {
                 schema: Some(schema.clone()),
                 reverse: false,
                 ahead: READ_BLOCKS,
+                keep: 0,
                 ready: VecDeque::new(),
                 current: None,
             }))

@@ -2,7 +2,7 @@
 
 use crate::block::Block;
 use crate::merge::MergeOptions;
-use crate::source::{FileChain, MergeReader, Source, project};
+use crate::source::{FileChain, KEEP_BLOCKS, MergeReader, Source, project};
 use crate::store::{ScanOptions, Snapshot};
 use arrow::array::RecordBatch;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
@@ -151,6 +151,7 @@ fn file_sources(snapshot: &Snapshot, table: TableId, stored: &SchemaRef, options
             schema: Some(stored.clone()),
             reverse: options.reverse,
             ahead: 1,
+            keep: KEEP_BLOCKS,
             ready: VecDeque::new(),
             current: None,
         })));

@@ -11,6 +11,10 @@ use std::sync::Arc;
 
 /// Bytes that one request of a long scan reads.
 const READ_BYTES: u64 = 1 << 20;
+/// Blocks of one request at most.
+const MOST_BLOCKS: usize = 256;
+/// Blocks of one chain that a scan puts into the cache.
+pub(crate) const KEEP_BLOCKS: usize = 16;
 
 /// One sorted input of a merge.
 pub(crate) enum Source {
@@ -40,8 +44,10 @@ pub(crate) struct FileChain {
     /// What the table's columns must be; `None`: whatever the file says.
     pub schema: Option<SchemaRef>,
     pub reverse: bool,
-    /// Blocks of the next request, doubled each time: short scans go block by block through the cache, long ones stream past it.
+    /// Blocks of the next request, doubled each time.
     pub ahead: usize,
+    /// So many blocks go whole into the cache; the rest of a long scan streams past it, wanted columns only, and pushes nothing out.
+    pub keep: usize,
     pub ready: VecDeque<Arc<Block>>,
     pub current: Option<(Arc<SstFile>, Arc<Section>, Range<usize>)>,
 }
@@ -73,26 +79,20 @@ impl FileChain {
     /// Reads the next one or more blocks into `ready`.
     async fn fill(&mut self) -> Result<()> {
         let Some((file, section, left)) = &mut self.current else { return Ok(()) };
-        let project = |block: Arc<Block>| match &self.columns {
+        let wanted = |block: Arc<Block>| match &self.columns {
             None => Ok(block),
             Some(columns) => project(&block, columns).map(Arc::new),
         };
         let first = if self.reverse { left.end - 1 } else { left.start };
-        let cached = file.cached_block(section, first);
-        if cached.is_some() || self.ahead <= 1 {
-            let block = match cached {
-                Some(block) => block,
-                None => file.block(self.table, section, first).await?,
-            };
+        if let Some(block) = file.cached_block(section, first) {
             *left = if self.reverse { left.start..first } else { first + 1..left.end };
-            self.ahead = self.ahead.saturating_mul(2).clamp(2, 1 << 16);
-            self.ready.push_back(project(block)?);
+            self.keep = self.keep.saturating_sub(1);
+            self.ready.push_back(wanted(block)?);
             return Ok(());
         }
-        let bytes = |n: usize| u64::from(section.index.blocks[n].part.len);
         let mut total = 0;
         let mut fits = |n: &usize| {
-            total += bytes(*n);
+            total += u64::from(section.index.blocks[*n].part.len);
             total <= READ_BYTES
         };
         let most = self.ahead.min(left.len());
@@ -102,13 +102,20 @@ impl FileChain {
         };
         let numbers = if self.reverse { left.end - count..left.end } else { left.start..left.start + count };
         *left = if self.reverse { left.start..numbers.start } else { numbers.end..left.end };
-        self.ahead = self.ahead.saturating_mul(2).min(1 << 16);
-        let blocks = file.blocks(self.table, section, numbers, self.columns.as_deref()).await?;
-        let blocks = blocks.into_iter().map(Arc::new);
-        match self.reverse {
-            false => self.ready.extend(blocks),
-            true => self.ready.extend(blocks.rev()),
+        self.ahead = (self.ahead * 2).min(MOST_BLOCKS);
+        let mut blocks = vec![];
+        if self.keep > 0 {
+            self.keep = self.keep.saturating_sub(count);
+            for block in file.blocks_to_keep(self.table, section, numbers).await? {
+                blocks.push(wanted(block)?);
+            }
+        } else {
+            blocks.extend(file.blocks(self.table, section, numbers, self.columns.as_deref()).await?.into_iter().map(Arc::new));
         }
+        if self.reverse {
+            blocks.reverse();
+        }
+        self.ready.extend(blocks);
         Ok(())
     }
 }

@@ -85,6 +85,7 @@ async fn values_at(file: &Arc<SstFile>, epoch: u64, reverse: bool, keep_tombston
         schema: None,
         reverse,
         ahead: 1,
+        keep: 1,
         ready: VecDeque::new(),
         current: None,
     };

@@ -106,6 +106,9 @@ impl SstFile {
             .footer
             .get_or_try_init(|| async {
                 let size = self.info.size_bytes;
+                if size < TAIL as u64 {
+                    return Err(self.corrupt("it is too short"));
+                }
                 let end = self.read(size.saturating_sub(TAIL_READ)..size).await?;
                 let (rest, tail) = end.split_at_checked(end.len().wrapping_sub(TAIL)).ok_or_else(|| self.corrupt("it is too short"))?;
                 let (len, sum) = decode_tail(tail).map_err(|e| self.corrupt(e))?;
@@ -146,11 +149,8 @@ impl SstFile {
         Ok(Some(section))
     }
 
-    /// A whole block, through the cache.
+    /// Reads a whole block that was not in memory, and keeps it there.
     pub(crate) async fn block(&self, table: TableId, section: &Section, number: usize) -> Result<Arc<Block>> {
-        if let Some(block) = self.cached_block(section, number) {
-            return Ok(block);
-        }
         let entry = &section.index.blocks[number];
         let bytes = self.part(&entry.part, || format!("block {number} of table {table}")).await?;
         let block = Arc::new(self.decode(table, section, number, None, bytes)?);
@@ -158,12 +158,24 @@ impl SstFile {
         Ok(block)
     }
 
+    /// Reads several whole blocks that follow each other in one request, and keeps them in memory.
+    pub(crate) async fn blocks_to_keep(&self, table: TableId, section: &Section, numbers: Range<usize>) -> Result<Vec<Arc<Block>>> {
+        let mut kept = Vec::with_capacity(numbers.len());
+        for (number, bytes) in numbers.clone().zip(self.pieces(table, section, numbers).await?) {
+            // A copy of its own: a buffer that is stored uncompressed would keep the whole request's bytes alive.
+            let block = Arc::new(self.decode(table, section, number, None, Bytes::copy_from_slice(&bytes))?);
+            self.cache.insert_block((self.id, section.index.blocks[number].part.offset), &block);
+            kept.push(block);
+        }
+        Ok(kept)
+    }
+
     /// A whole block if it is in memory.
     pub(crate) fn cached_block(&self, section: &Section, number: usize) -> Option<Arc<Block>> {
         self.cache.block((self.id, section.index.blocks[number].part.offset))
     }
 
-    /// Several blocks that follow each other, in one request, past the cache.
+    /// Reads columns of several blocks that follow each other in one request, past the cache.
     pub(crate) async fn blocks(
         &self,
         table: TableId,
@@ -171,22 +183,30 @@ impl SstFile {
         numbers: Range<usize>,
         columns: Option<&[usize]>,
     ) -> Result<Vec<Block>> {
+        let pieces = self.pieces(table, section, numbers.clone()).await?;
+        numbers.zip(pieces).map(|(number, bytes)| self.decode(table, section, number, columns, bytes)).collect()
+    }
+
+    /// The bytes of blocks that follow each other, verified.
+    async fn pieces(&self, table: TableId, section: &Section, numbers: Range<usize>) -> Result<Vec<Bytes>> {
         let parts = &section.index.blocks[numbers.clone()];
         let (Some(first), Some(last)) = (parts.first(), parts.last()) else { return Ok(vec![]) };
         let start = first.part.offset;
         let bytes = self.read(start..last.part.offset.saturating_add(last.part.len.into())).await?;
-        let mut blocks = Vec::with_capacity(parts.len());
+        let mut pieces = Vec::with_capacity(parts.len());
         for (number, entry) in numbers.zip(parts) {
-            let at = entry.part.offset.checked_sub(start).map(|at| at as usize);
-            let piece =
-                at.and_then(|at| (at + entry.part.len as usize <= bytes.len()).then(|| bytes.slice(at..at + entry.part.len as usize)));
-            let piece = piece.ok_or_else(|| self.corrupt(format!("block {number} of table {table} is out of order")))?;
+            let at = entry.part.offset.checked_sub(start).and_then(|at| usize::try_from(at).ok());
+            let end = at.and_then(|at| at.checked_add(entry.part.len as usize)).filter(|end| *end <= bytes.len());
+            let (Some(at), Some(end)) = (at, end) else {
+                return Err(self.corrupt(format!("block {number} of table {table} is out of order")));
+            };
+            let piece = bytes.slice(at..end);
             if crc(&piece) != entry.part.crc {
                 return Err(self.corrupt(format!("the checksum of block {number} of table {table} is wrong")));
             }
-            blocks.push(self.decode(table, section, number, columns, piece)?);
+            pieces.push(piece);
         }
-        Ok(blocks)
+        Ok(pieces)
     }
 
     fn decode(&self, table: TableId, section: &Section, number: usize, columns: Option<&[usize]>, bytes: Bytes) -> Result<Block> {

@@ -95,11 +95,6 @@ impl SstBuilder {
         self.out.len()
     }
 
-    /// Whether nothing was added.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.sections.is_empty() && self.current.as_ref().is_none_or(|s| s.rows == 0)
-    }
-
     /// Writes one block of about `block_rows` rows from the front of the pending rows.
     fn cut(&mut self) -> Result<()> {
         let section = self.current.as_mut().expect("a table was started");

@@ -1,7 +1,5 @@
-//! CPU per row of the write and read paths. `cargo test --release -p eddyline-store --test bench -- --ignored --nocapture`.
+//! CPU per row of the write and read paths. `cargo test --release -p eddyline-store bench -- --ignored --nocapture`.
 //! CPU time of all threads of the process is counted: wall time on a shared machine says little.
-
-mod common;
 
 use arrow::array::{ArrayRef, BinaryArray, Int64Array, RecordBatch};
 use arrow::datatypes::{DataType, Field, Schema};

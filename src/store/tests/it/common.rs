@@ -1,7 +1,6 @@
 //! What the store's tests share: a table of (key bytes, value, text), a store that can be reopened, reads as plain vectors.
-#![allow(dead_code)] // every test binary uses its part
 
-use arrow::array::{Array, ArrayRef, AsArray, BinaryArray, BooleanArray, Int64Array, RecordBatch, StringArray};
+use arrow::array::{ArrayRef, AsArray, BinaryArray, BooleanArray, Int64Array, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Int64Type, Schema};
 use eddyline_env::failpoint::{self, Action};
 use eddyline_objects::Objects;
@@ -115,7 +114,7 @@ pub fn random_scan(
     all: &[(Vec<u8>, i64)],
     key: impl Fn(&mut SmallRng) -> Vec<u8>,
 ) -> (ScanOptions, Vec<(Vec<u8>, i64)>) {
-    let mut bound = |rng: &mut SmallRng| match rng.random_range(0..4) {
+    let bound = |rng: &mut SmallRng| match rng.random_range(0..4) {
         0 => Bound::Included(key(rng)),
         1 => Bound::Excluded(key(rng)),
         _ => Bound::Unbounded,

@@ -1,9 +1,8 @@
 //! The store against a naive model: random writes, uploads, commits, rollbacks, compactions, garbage collections, restarts and
 //! failures of the object store, with reads of all kinds at every readable epoch. A failure prints its seed; `EDDYLINE_SEED=n` runs it alone.
 
-mod common;
-
-use common::{Fixture, Row, table_desc};
+use crate::common;
+use crate::common::{Fixture, Row, table_desc};
 use eddyline_env::failpoint::{self, Action};
 use eddyline_env::random::seeded;
 use eddyline_objects::Objects;
@@ -84,7 +83,10 @@ impl World {
                 let _ = self.store.collect_garbage().await;
             }
             92..95 => self.hold(),
-            95..97 => self.check_held().await,
+            95..97 => {
+                self.fixture.clear();
+                self.check_held().await;
+            }
             _ => {}
         }
         self.fixture.clear();

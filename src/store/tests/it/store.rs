@@ -1,8 +1,7 @@
 //! The promises of `Store` one by one.
 
-mod common;
-
-use common::{Fixture, table_desc};
+use crate::common;
+use crate::common::{Fixture, table_desc};
 use eddyline_env::failpoint::Action;
 use eddyline_protocol::{Version, VersionDelta};
 use eddyline_store::{ScanOptions, Store, StoreConfig};

@@ -1,8 +1,7 @@
 //! Damaged and missing objects: always an error of kind `Corruption` that names the object, never a wrong answer, never a panic.
 
-mod common;
-
-use common::{Fixture, Row, table_desc};
+use crate::common;
+use crate::common::{Fixture, Row, table_desc};
 use eddyline_protocol::Version;
 use eddyline_store::{ScanOptions, Store, StoreConfig};
 use eddyline_types::{Epoch, ErrorKind, Result, TableId};
