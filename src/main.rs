@@ -12,7 +12,12 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 const EXIT_USAGE: u8 = 2;
 
 #[derive(Parser)]
-#[command(name = "eddyline", version, about = "A streaming database: SQL views over event streams, always fresh.", args_conflicts_with_subcommands = true)]
+#[command(
+    name = "eddyline",
+    version,
+    about = "A streaming database: SQL views over event streams, always fresh.",
+    args_conflicts_with_subcommands = true
+)]
 struct Cli {
     #[command(subcommand)]
     command: Option<Command>,

@@ -74,7 +74,8 @@ impl Node {
     /// Starts everything; returns when the node answers. The error is one line for the user.
     pub async fn start(config: Config) -> Result<Node> {
         eddyline_env::metrics::install();
-        std::fs::create_dir_all(&config.data_dir).with_context(|| format!("cannot create the data directory {}", config.data_dir.display()))?;
+        std::fs::create_dir_all(&config.data_dir)
+            .with_context(|| format!("cannot create the data directory {}", config.data_dir.display()))?;
         let objects = Objects::open(&config.store_url).map_err(|e| anyhow!("{e}"))?;
         let meta = Meta::open(&config.data_dir, meta_config(&config)).await.map_err(|e| anyhow!("{e}"))?;
         let store = Store::open(objects, store_config(&config), meta.version()).await.map_err(|e| anyhow!("{e}"))?;
@@ -95,7 +96,9 @@ impl Node {
         })
         .map_err(|e| anyhow!("{e}"))?;
         let stop = CancellationToken::new();
-        let pgwire = eddyline_pgwire::serve(&config.pg_listen.to_string(), frontend.clone(), stop.clone().cancelled_owned()).await.map_err(|e| anyhow!("{e}"))?;
+        let pgwire = eddyline_pgwire::serve(&config.pg_listen.to_string(), frontend.clone(), stop.clone().cancelled_owned())
+            .await
+            .map_err(|e| anyhow!("{e}"))?;
         let http = eddyline_http::serve(config.http_listen, frontend.clone()).await.map_err(|e| anyhow!("{e}"))?;
         if !meta.wait_ready(JOBS_READY).await {
             tracing::warn!("some jobs do not run yet; see eddy_catalog.jobs");

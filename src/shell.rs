@@ -61,11 +61,7 @@ pub fn run(args: Args) -> ExitCode {
 /// Runs `eddyline ctl`.
 pub fn ctl(args: CtlArgs) -> ExitCode {
     let queries: &[&str] = match args.command {
-        Ctl::Status => &[
-            "SELECT * FROM eddy_catalog.nodes",
-            "SELECT * FROM eddy_catalog.jobs",
-            "SELECT * FROM eddy_catalog.freshness",
-        ],
+        Ctl::Status => &["SELECT * FROM eddy_catalog.nodes", "SELECT * FROM eddy_catalog.jobs", "SELECT * FROM eddy_catalog.freshness"],
         Ctl::Members => &["SELECT * FROM eddy_catalog.nodes"],
         Ctl::Store(StoreCommand::List) => &["SELECT * FROM eddy_catalog.sst_files"],
     };

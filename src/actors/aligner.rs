@@ -59,7 +59,8 @@ impl Aligner {
 
     /// Takes a message of a channel. Barriers of different epochs on the channels are a broken invariant of the sender.
     pub fn push(&mut self, channel: u32, message: Message, now_nanos: u64) -> Result<()> {
-        let slot = self.channels.get_mut(channel as usize).ok_or_else(|| Error::internal(format!("message on unknown channel {channel}")))?;
+        let slot =
+            self.channels.get_mut(channel as usize).ok_or_else(|| Error::internal(format!("message on unknown channel {channel}")))?;
         if slot.past_barrier {
             slot.waiting.push_back(message);
             return Ok(());

@@ -5,11 +5,11 @@
 
 use crate::aligner::Aligner;
 use crate::chain::{Chain, Failure, Surroundings};
+use crate::collector::Collector;
 use crate::dispatch::{Outputs, is_connected};
 use crate::figures::{JobMetrics, ShardFigures};
 use crate::hub::{DomainEntry, FragmentEntry, Hub, JobEntry, ShardEntry};
 use crate::inlet::{DmlInlet, DmlPort, Inlet, SourceInlet, SourceOpening};
-use crate::collector::Collector;
 use crate::operators::{ShardSpec, chain_operator, head_operator};
 use crate::records::ErrorLog;
 use crate::state::StateReader;
@@ -72,14 +72,16 @@ impl Hub {
             let mut registry = self.registry();
             // One may have failed or been reset between its own start and the last one's.
             let is_gone = ids.iter().any(|id| !registry.jobs.contains_key(id));
-            let failure = registry.fragments.values().filter(|f| ids.contains(&f.job)).flat_map(|f| &f.shards).find_map(|s| s.failure.lock().take());
+            let failure =
+                registry.fragments.values().filter(|f| ids.contains(&f.job)).flat_map(|f| &f.shards).find_map(|s| s.failure.lock().take());
             if !is_gone && failure.is_none() {
                 for id in &ids {
                     if let Some(entry) = registry.jobs.get_mut(id) {
                         entry.is_built = true;
                     }
                 }
-                let entry = registry.domains.entry(domain).or_insert_with(|| DomainEntry { collector: Collector::new(attempt), uploads: None });
+                let entry =
+                    registry.domains.entry(domain).or_insert_with(|| DomainEntry { collector: Collector::new(attempt), uploads: None });
                 if entry.collector.attempt != attempt {
                     *entry = DomainEntry { collector: Collector::new(attempt), uploads: None };
                 }
@@ -229,7 +231,8 @@ impl Hub {
         let hub = self.clone();
         let metrics = JobMetrics::new(&job.id.to_string());
         let (started, entered, woke) = (false, 0, false);
-        let task = Task { identity, inbox: messages, aligner, inlet, changes_level, chain, around, edges, hub, started, entered, woke, metrics };
+        let task =
+            Task { identity, inbox: messages, aligner, inlet, changes_level, chain, around, edges, hub, started, entered, woke, metrics };
         // Shard i of every fragment shares a thread, so streams that need no shuffle stay on it; fragments with fewer shards than threads are spread.
         let threads = self.host().threads();
         let arbiter = if count >= threads { shard.index } else { shard.index + fragment.id.0 } % threads.max(1);
@@ -335,7 +338,8 @@ fn channels(plan: &Plan, graph: &FragmentGraph, fragment: &Fragment, index: u32,
     for (id, port) in ports(&fragment.head) {
         let edge = edge_of(graph, id)?;
         let from = sender(edge)?;
-        let senders = *plan.counts.get(&from).ok_or_else(|| Error::internal(format!("edge {id} comes from fragment {from}, which does not run")))?;
+        let senders =
+            *plan.counts.get(&from).ok_or_else(|| Error::internal(format!("edge {id} comes from fragment {from}, which does not run")))?;
         for sender in (0..senders).filter(|s| is_connected(&edge.dispatch, *s, senders, index, count)) {
             numbers.insert((id, sender), port_of.len() as u32);
             port_of.push(port);

@@ -187,14 +187,16 @@ impl Hub {
     /// The sending end of an edge for one shard; `None` if the receiver is gone (its job was dropped in the same breath).
     pub fn connect(&self, edge: &Edge, from: ShardId, senders: u32) -> Result<Option<EdgeOut>> {
         let registry = self.registry.lock();
-        let sender = registry.fragments.get(&from.fragment).ok_or_else(|| Error::internal(format!("fragment {} is gone", from.fragment)))?;
+        let sender =
+            registry.fragments.get(&from.fragment).ok_or_else(|| Error::internal(format!("fragment {} is gone", from.fragment)))?;
         let Some(receiver) = registry.fragments.get(&edge.to) else { return Ok(None) };
         let receivers = receiver.shards.len() as u32;
         let mut outlets = Vec::new();
         for shard in receiver.shards.iter().filter(|s| is_connected(&edge.dispatch, from.index, senders, s.shard.index, receivers)) {
-            let channel = shard.channels.get(&(edge.id, from.index)).ok_or_else(|| {
-                Error::internal(format!("shard {} does not know edge {} from {from}", shard.shard, edge.id))
-            })?;
+            let channel = shard
+                .channels
+                .get(&(edge.id, from.index))
+                .ok_or_else(|| Error::internal(format!("shard {} does not know edge {} from {from}", shard.shard, edge.id)))?;
             outlets.push(Outlet::new(shard.shard.index, *channel, shard.post.clone(), Credits::new(self.config.budget)));
         }
         EdgeOut::new(edge.clone(), receiver.job, &sender.schema, outlets, from.index, receivers).map(Some)
@@ -226,7 +228,8 @@ impl Hub {
             domains.retain(|domain, _| jobs.values().any(|e| e.domain == *domain));
         }
         let shards: Vec<_> = registry.fragments.values().filter(|f| jobs.contains(&f.job)).flat_map(|f| f.shards.clone()).collect();
-        let domain = registry.domains.entry(barrier.domain).or_insert_with(|| DomainEntry { collector: Collector::new(attempt), uploads: None });
+        let domain =
+            registry.domains.entry(barrier.domain).or_insert_with(|| DomainEntry { collector: Collector::new(attempt), uploads: None });
         if domain.collector.attempt != attempt {
             *domain = DomainEntry { collector: Collector::new(attempt), uploads: None };
         }

@@ -3,9 +3,7 @@
 //! At most `MAX_RECORDS_PER_EPOCH` records a shard and epoch are kept; the rest is counted and told in one more record.
 //! The id is a hash of the shard's operator and of what failed, so equal failures of one epoch are one record.
 
-use arrow::array::{
-    ArrayRef, BinaryBuilder, Int32Array, Int64Array, Int64Builder, RecordBatch, StringBuilder, TimestampMicrosecondArray,
-};
+use arrow::array::{ArrayRef, BinaryBuilder, Int32Array, Int64Array, Int64Builder, RecordBatch, StringBuilder, TimestampMicrosecondArray};
 use arrow::compute;
 use eddyline_env::clock;
 use eddyline_protocol::{ErrorRecord, TableDesc, report};
@@ -105,7 +103,8 @@ impl ErrorLog {
             sqlstates.append_value(record.sqlstate);
             messages.append_value(record.message);
         }
-        let [operators, kinds, expressions, positions, rows, sqlstates, messages] = texts.each_mut().map(|t| Arc::new(t.finish()) as ArrayRef);
+        let [operators, kinds, expressions, positions, rows, sqlstates, messages] =
+            texts.each_mut().map(|t| Arc::new(t.finish()) as ArrayRef);
         let times = TimestampMicrosecondArray::from(vec![clock::unix_micros() as i64; count]).with_timezone("UTC");
         let columns: Vec<ArrayRef> = vec![
             Arc::new(ids.finish()),

@@ -153,7 +153,8 @@ impl Hub {
         };
         let port = clock::timeout(self.config().dml_wait, find).await.flatten();
         let port = port.ok_or_else(|| {
-            Error::unavailable(format!("table {relation} takes no changes at the moment")).with_hint("Its job is starting or failing: see eddy_catalog.jobs.")
+            Error::unavailable(format!("table {relation} takes no changes at the moment"))
+                .with_hint("Its job is starting or failing: see eddy_catalog.jobs.")
         })?;
         port.write(changes).await
     }

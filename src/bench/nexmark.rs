@@ -38,7 +38,10 @@ const QUERIES: &[Query] = &[
 
 /// Columns of the three tables, in the generator's order.
 pub const TABLES: [(&str, &str); 3] = [
-    ("person", "id BIGINT, name VARCHAR, email_address VARCHAR, credit_card VARCHAR, city VARCHAR, state VARCHAR, date_time TIMESTAMP, extra VARCHAR"),
+    (
+        "person",
+        "id BIGINT, name VARCHAR, email_address VARCHAR, credit_card VARCHAR, city VARCHAR, state VARCHAR, date_time TIMESTAMP, extra VARCHAR",
+    ),
     (
         "auction",
         "id BIGINT, item_name VARCHAR, description VARCHAR, initial_bid BIGINT, reserve BIGINT, date_time TIMESTAMP, expires TIMESTAMP, seller BIGINT, category BIGINT, extra VARCHAR",
@@ -175,7 +178,10 @@ async fn sources(args: &Args, query: &Query, client: &Client) -> Result<u64> {
                 args.events
             )
         };
-        client.batch_execute(&format!("CREATE SOURCE {table} ({columns}) WITH ({options}")).await.with_context(|| format!("source {table}"))?;
+        client
+            .batch_execute(&format!("CREATE SOURCE {table} ({columns}) WITH ({options}"))
+            .await
+            .with_context(|| format!("source {table}"))?;
     }
     Ok(rows)
 }

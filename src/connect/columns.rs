@@ -5,8 +5,9 @@
 
 use crate::parse::{self, Bad};
 use arrow::array::{
-    ArrayRef, BinaryArray, BooleanArray, BooleanBufferBuilder, Date32Array, Decimal128Array, Float32Array, Float64Array, Int16Array, Int32Array,
-    Int64Array, IntervalMonthDayNanoArray, NullBufferBuilder, PrimitiveArray, RecordBatch, RecordBatchOptions, StringArray, Time64MicrosecondArray,
+    ArrayRef, BinaryArray, BooleanArray, BooleanBufferBuilder, Date32Array, Decimal128Array, Float32Array, Float64Array, Int16Array,
+    Int32Array, Int64Array, IntervalMonthDayNanoArray, NullBufferBuilder, PrimitiveArray, RecordBatch, RecordBatchOptions, StringArray,
+    Time64MicrosecondArray,
 };
 use arrow::buffer::{Buffer, OffsetBuffer, ScalarBuffer};
 use arrow::compute::kernels::cast_utils::parse_interval_month_day_nano;

@@ -13,7 +13,8 @@ pub(crate) struct Options<'a> {
 
 /// An error about an option's value.
 pub(crate) fn invalid(name: &str, value: &str, wanted: &str) -> Error {
-    Error::user(SqlState::INVALID_PARAMETER_VALUE, format!("invalid value for option \"{name}\": \"{value}\"")).with_hint(format!("Use {wanted}."))
+    Error::user(SqlState::INVALID_PARAMETER_VALUE, format!("invalid value for option \"{name}\": \"{value}\""))
+        .with_hint(format!("Use {wanted}."))
 }
 
 impl<'a> Options<'a> {

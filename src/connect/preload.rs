@@ -40,9 +40,11 @@ fn settings(spec: &SourceSpec) -> Result<(String, u64)> {
 }
 
 fn find(name: &str) -> Result<Arc<Vec<RecordBatch>>> {
-    registry().lock().get(name).cloned().ok_or_else(|| {
-        Error::user(SqlState::INVALID_PARAMETER_VALUE, format!("no chunks were put into memory under the name \"{name}\""))
-    })
+    registry()
+        .lock()
+        .get(name)
+        .cloned()
+        .ok_or_else(|| Error::user(SqlState::INVALID_PARAMETER_VALUE, format!("no chunks were put into memory under the name \"{name}\"")))
 }
 
 /// Checks options and that the chunks have the source's columns.

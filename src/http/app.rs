@@ -73,7 +73,8 @@ impl App {
         let mut body = BytesMut::new();
         let read = async {
             while let Some(part) = payload.next().await {
-                let part = part.map_err(|e| Error::user(SqlState::PROTOCOL_VIOLATION, format!("the request's body cannot be read: {e}")))?;
+                let part =
+                    part.map_err(|e| Error::user(SqlState::PROTOCOL_VIOLATION, format!("the request's body cannot be read: {e}")))?;
                 if body.len() + part.len() > self.options.max_body_bytes {
                     let message = format!("the request's body is larger than {} bytes", self.options.max_body_bytes);
                     return Err(Failure::from(Error::user(SqlState::LIMIT_EXCEEDED, message)));

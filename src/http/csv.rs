@@ -62,7 +62,8 @@ pub(crate) fn parse(text: &str) -> Result<Vec<Vec<Option<String>>>, Failure> {
         let value;
         (value, rest) = match rest.strip_prefix('"') {
             Some(quoted) => {
-                let (value, rest) = unquote(quoted).ok_or_else(|| Failure::bad_request(format!("CSV record {line}: a quoted field is not closed")))?;
+                let (value, rest) =
+                    unquote(quoted).ok_or_else(|| Failure::bad_request(format!("CSV record {line}: a quoted field is not closed")))?;
                 if !(rest.is_empty() || rest.starts_with([',', '\n']) || rest.starts_with("\r\n")) {
                     return Err(Failure::bad_request(format!("CSV record {line}: text after a closing quote")));
                 }

@@ -66,9 +66,11 @@ fn decode(kind: &str, body: &[u8], relation: &Relation) -> Result<RecordBatch, F
         "application/x-ndjson" | "application/ndjson" | "application/jsonl" => {
             let mut rows: Vec<Map<String, Value>> = vec![];
             for (n, line) in text()?.lines().enumerate().filter(|(_, l)| !l.trim().is_empty()) {
-                rows.push(serde_json::from_str(line).map_err(|e| {
-                    Failure::from(Error::user(SqlState::INVALID_TEXT, format!("line {} is no JSON object: {e}", n + 1)))
-                })?);
+                rows.push(
+                    serde_json::from_str(line).map_err(|e| {
+                        Failure::from(Error::user(SqlState::INVALID_TEXT, format!("line {} is no JSON object: {e}", n + 1)))
+                    })?,
+                );
             }
             from_objects(rows, relation)
         }

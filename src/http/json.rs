@@ -64,7 +64,9 @@ fn write(column: &TextColumn, array: &dyn Array, row: usize, out: &mut Vec<u8>) 
         TextColumn::Bool(a) => out.extend_from_slice(if a.value(row) { b"true" } else { b"false" }),
         TextColumn::Int(_) => column.write(row, out),
         TextColumn::Float32(a) => write_float(f64::from(a.value(row)), &a.value(row).to_string(), out),
-        TextColumn::Float64(a) => write_float(a.value(row), &serde_json::Number::from_f64(a.value(row)).map_or_else(String::new, |n| n.to_string()), out),
+        TextColumn::Float64(a) => {
+            write_float(a.value(row), &serde_json::Number::from_f64(a.value(row)).map_or_else(String::new, |n| n.to_string()), out)
+        }
         TextColumn::Timestamp(..) => {
             let text = column.text(row).replacen(' ', "T", 1);
             quote(text.strip_suffix("+00").map(|t| format!("{t}Z")).as_deref().unwrap_or(&text), out);
@@ -101,7 +103,16 @@ fn write_float(value: f64, text: &str, out: &mut Vec<u8>) {
     if value.is_finite() {
         out.extend_from_slice(text.as_bytes());
     } else {
-        quote(if value.is_nan() { "NaN" } else if value > 0.0 { "Infinity" } else { "-Infinity" }, out);
+        quote(
+            if value.is_nan() {
+                "NaN"
+            } else if value > 0.0 {
+                "Infinity"
+            } else {
+                "-Infinity"
+            },
+            out,
+        );
     }
 }
 

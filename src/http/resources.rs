@@ -179,8 +179,9 @@ impl Creation {
             Family::Sources | Family::Tables => self.query.is_some() || self.from.is_some(),
         };
         if unwanted {
-            return Err(Failure::bad_request(format!("the body has fields that a {} does not have", family.singular()))
-                .with_hint("Views have name, query, options; sinks name, query or from, with; tables and sources name, columns, primary_key, with."));
+            return Err(Failure::bad_request(format!("the body has fields that a {} does not have", family.singular())).with_hint(
+                "Views have name, query, options; sinks name, query or from, with; tables and sources name, columns, primary_key, with.",
+            ));
         }
         let kind = match (family, self.options.materialized) {
             (Family::Views, None | Some(true)) => "MATERIALIZED VIEW",

@@ -77,7 +77,10 @@ pub(crate) async fn same_origin(
 }
 
 /// Counts and times requests by the pattern of their path: the labels are bounded.
-pub(crate) async fn observe(request: ServiceRequest, next: Next<impl MessageBody>) -> Result<ServiceResponse<impl MessageBody>, actix_web::Error> {
+pub(crate) async fn observe(
+    request: ServiceRequest,
+    next: Next<impl MessageBody>,
+) -> Result<ServiceResponse<impl MessageBody>, actix_web::Error> {
     let start = clock::monotonic_nanos();
     let response = next.call(request).await?;
     let path = response.request().match_pattern().unwrap_or_else(|| "unknown".to_owned());
@@ -103,7 +106,9 @@ mod tests {
             .configure(configure)
             .default_service(web::to(unknown));
         let app = init_service(app).await;
-        for (path, status) in [("/", 200), ("/healthz", 200), ("/metrics", 200), ("/openapi.json", 200), ("/nothing/here", 404), ("/v1/sql", 405)] {
+        for (path, status) in
+            [("/", 200), ("/healthz", 200), ("/metrics", 200), ("/openapi.json", 200), ("/nothing/here", 404), ("/v1/sql", 405)]
+        {
             let response = call_service(&app, TestRequest::get().uri(path).to_request()).await;
             assert_eq!(response.status().as_u16(), status, "{path}");
             if status >= 400 {
@@ -116,7 +121,11 @@ mod tests {
             assert!(api["paths"][path].is_object(), "{path} is described");
         }
         let from = |origin: &str| {
-            TestRequest::delete().uri("/healthz").insert_header(("host", "here:4567")).insert_header(("origin", origin.to_owned())).to_request()
+            TestRequest::delete()
+                .uri("/healthz")
+                .insert_header(("host", "here:4567"))
+                .insert_header(("origin", origin.to_owned()))
+                .to_request()
         };
         let refused = try_call_service(&app, from("http://elsewhere")).await.err().expect("an error");
         assert_eq!(refused.as_response_error().status_code().as_u16(), 403);

@@ -25,9 +25,10 @@ const MAX_KEYS: usize = 1000;
 /// The relation of a path.
 pub(crate) fn find(catalog: &Catalog, name: &str) -> Result<Arc<Relation>, Failure> {
     let RelationName { schema, name: relation } = RelationName::parse(name);
-    catalog.find(&schema, &relation).cloned().ok_or_else(|| {
-        Error::user(SqlState::UNDEFINED_TABLE, format!("relation \"{name}\" does not exist")).into()
-    })
+    catalog
+        .find(&schema, &relation)
+        .cloned()
+        .ok_or_else(|| Error::user(SqlState::UNDEFINED_TABLE, format!("relation \"{name}\" does not exist")).into())
 }
 
 /// `*`, or the columns asked for.
@@ -156,7 +157,8 @@ impl Lookup {
             for (n, given) in asked.keys.iter().enumerate() {
                 if given.len() != width {
                     let names: Vec<&str> = key.iter().map(|c| c.name.as_str()).collect();
-                    let message = format!("key {} has {} values; the key of \"{}\" is ({})", n + 1, given.len(), relation.name, names.join(", "));
+                    let message =
+                        format!("key {} has {} values; the key of \"{}\" is ({})", n + 1, given.len(), relation.name, names.join(", "));
                     return Err(Failure::bad_request(message));
                 }
                 texts.push(query::scalar_text(&given[at]));
@@ -247,7 +249,8 @@ mod tests {
 
     #[test]
     fn lookups_become_one_query() {
-        let asked = LookupRequest { keys: vec![vec![json!("01"), json!("x")], vec![json!(2), json!(null)]], columns: Some(vec!["n".into()]) };
+        let asked =
+            LookupRequest { keys: vec![vec![json!("01"), json!("x")], vec![json!(2), json!(null)]], columns: Some(vec!["n".into()]) };
         let lookup = Lookup::new(&relation(), &asked).unwrap();
         assert_eq!(lookup.keys[0], [b"1".to_vec(), b"x".to_vec()]);
         assert_eq!(lookup.parameters, [Some("1".into()), Some("2".into()), Some("x".into())]);

@@ -47,7 +47,10 @@ pub(crate) async fn statement_with(
 fn bind(prepared: &Prepared, parameters: &[Option<String>]) -> Result<Vec<ArrayRef>, Error> {
     let wanted = prepared.parameters.len();
     if wanted != parameters.len() {
-        return Err(Error::user(SqlState::PROTOCOL_VIOLATION, format!("the statement has {wanted} parameters, but {} were given", parameters.len())));
+        return Err(Error::user(
+            SqlState::PROTOCOL_VIOLATION,
+            format!("the statement has {wanted} parameters, but {} were given", parameters.len()),
+        ));
     }
     let array = |(i, text): (usize, &Option<String>)| {
         parse_column(&prepared.parameters[i], &[text.as_deref()]).map_err(|e| e.context(format_args!("parameter ${}", i + 1)))

@@ -67,7 +67,11 @@ pub(crate) async fn post(request: HttpRequest, payload: web::Payload, app: web::
     Ok(streamed.await?.response())
 }
 
-fn statements(session: &eddyline_session::Session, sql: &str, parameters: &[Option<String>]) -> Result<Vec<eddyline_session::Statement>, Failure> {
+fn statements(
+    session: &eddyline_session::Session,
+    sql: &str,
+    parameters: &[Option<String>],
+) -> Result<Vec<eddyline_session::Statement>, Failure> {
     let statements = run::parse(session, sql)?;
     if !parameters.is_empty() && statements.len() != 1 {
         let message = format!("parameters need exactly one statement, found {}", statements.len());

@@ -38,7 +38,9 @@ pub(crate) async fn readyz(app: web::Data<App>) -> HttpResponse {
     };
     match reason {
         None => HttpResponse::Ok().json(json!({ "status": "ready", "jobs": catalog.jobs.len(), "quarantined": quarantined })),
-        Some(reason) => HttpResponse::ServiceUnavailable().json(json!({ "status": "not ready", "reason": reason, "quarantined": quarantined })),
+        Some(reason) => {
+            HttpResponse::ServiceUnavailable().json(json!({ "status": "not ready", "reason": reason, "quarantined": quarantined }))
+        }
     }
 }
 

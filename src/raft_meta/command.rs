@@ -178,10 +178,7 @@ impl Command {
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let envelope = Envelope::decode(bytes).map_err(|e| Error::corruption(format!("meta command cannot be decoded: {e}")))?;
         if envelope.format != FORMAT {
-            return Err(Error::corruption(format!(
-                "meta command has format {}, this program reads {FORMAT}",
-                envelope.format
-            )));
+            return Err(Error::corruption(format!("meta command has format {}, this program reads {FORMAT}", envelope.format)));
         }
         let changes = envelope.items.iter().map(decode_change).collect::<Result<_>>()?;
         Ok(Command { term: envelope.term, changes })

@@ -15,14 +15,12 @@ impl DirectoryLock {
     pub fn acquire(dir: &Path) -> Result<Self> {
         std::fs::create_dir_all(dir).map_err(|e| unusable(dir, &e))?;
         let path = dir.join("LOCK");
-        let file =
-            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path).map_err(|e| unusable(dir, &e))?;
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path).map_err(|e| unusable(dir, &e))?;
         match file.try_lock() {
             Ok(()) => Ok(DirectoryLock { _file: file }),
-            Err(TryLockError::WouldBlock) => Err(Error::user(
-                SqlState::OBJECT_IN_USE,
-                format!("data directory {} is in use by another process", dir.display()),
-            )),
+            Err(TryLockError::WouldBlock) => {
+                Err(Error::user(SqlState::OBJECT_IN_USE, format!("data directory {} is in use by another process", dir.display())))
+            }
             Err(TryLockError::Error(e)) => Err(unusable(dir, &e)),
         }
     }

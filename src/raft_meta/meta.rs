@@ -81,7 +81,12 @@ impl Meta {
 
     /// Starts deciding: builds the jobs that exist and lets barriers flow. `store` must have been opened with [`Meta::version`].
     /// The events need no bound: they are few for each barrier in flight. To be called once.
-    pub async fn start(&self, executor: Arc<dyn Executor>, events: mpsc::UnboundedReceiver<ExecutorEvent>, store: impl VersionSink) -> Result<()> {
+    pub async fn start(
+        &self,
+        executor: Arc<dyn Executor>,
+        events: mpsc::UnboundedReceiver<ExecutorEvent>,
+        store: impl VersionSink,
+    ) -> Result<()> {
         let requests = self.inner.unstarted.lock().take().ok_or_else(|| Error::internal("meta was started twice"))?;
         let term = self.inner.raft.await_leadership().await?;
         let state = self.state();

@@ -65,9 +65,7 @@ impl MetaState {
                 Ok(Outcome::Done)
             }
             Change::DropRelations { ids } => self.drop_relations(ids),
-            Change::CommitEpoch(_) if !same_term => {
-                Err(Refusal::new(RefusalCode::Stale, "the commit was decided by a deposed leader"))
-            }
+            Change::CommitEpoch(_) if !same_term => Err(Refusal::new(RefusalCode::Stale, "the commit was decided by a deposed leader")),
             Change::CommitEpoch(commit) => self.commit_epoch(commit),
             Change::CommitCompaction { delta } => self.commit_compaction(delta),
             Change::ReserveEpochs { upto } => {
@@ -80,10 +78,7 @@ impl MetaState {
     fn create(&mut self, new: &NewRelation) -> Result<Outcome, Refusal> {
         let mut relation = new.relation.clone();
         if !self.catalog.schemas.contains(&relation.schema_name) {
-            return Err(Refusal::new(
-                RefusalCode::UndefinedSchema,
-                format!("schema \"{}\" does not exist", relation.schema_name),
-            ));
+            return Err(Refusal::new(RefusalCode::UndefinedSchema, format!("schema \"{}\" does not exist", relation.schema_name)));
         }
         if self.catalog.find_any(&relation.schema_name, &relation.name).is_some() {
             return Err(Refusal::new(RefusalCode::DuplicateTable, format!("relation \"{}\" already exists", relation.name)));
@@ -105,12 +100,7 @@ impl MetaState {
                 table.0 += first_table - 1;
             }
             self.next = next;
-            job = Some(Job {
-                id: id.into(),
-                status: JobStatus::Creating,
-                parallelism: new.parallelism.max(1),
-                graph: Arc::new(graph),
-            });
+            job = Some(Job { id: id.into(), status: JobStatus::Creating, parallelism: new.parallelism.max(1), graph: Arc::new(graph) });
         }
         self.next_object += 1;
         let catalog = self.change_catalog();
@@ -207,12 +197,8 @@ impl MetaState {
         if !self.change_version(&delta) {
             return Err(Refusal::new(RefusalCode::Stale, "the checkpoint removes files that are not there"));
         }
-        let ready: Vec<JobId> = commit
-            .ready
-            .iter()
-            .copied()
-            .filter(|id| self.catalog.jobs.get(id).is_some_and(|j| j.status == JobStatus::Creating))
-            .collect();
+        let ready: Vec<JobId> =
+            commit.ready.iter().copied().filter(|id| self.catalog.jobs.get(id).is_some_and(|j| j.status == JobStatus::Creating)).collect();
         self.set_status(&ready, &JobStatus::Running);
         Ok(Outcome::Done)
     }
@@ -221,12 +207,8 @@ impl MetaState {
         let live = self.live_tables();
         let mut delta = delta.clone();
         delta.committed.clear();
-        delta.dropped = delta
-            .added
-            .iter()
-            .flat_map(|(_, sst)| sst.tables.iter().map(|t| t.table))
-            .filter(|table| !live.contains(table))
-            .collect();
+        delta.dropped =
+            delta.added.iter().flat_map(|(_, sst)| sst.tables.iter().map(|t| t.table)).filter(|table| !live.contains(table)).collect();
         if self.change_version(&delta) {
             Ok(Outcome::Done)
         } else {
@@ -261,8 +243,7 @@ impl MetaState {
 
 fn dependents_refusal(relation: &Relation, dependents: &[&Arc<Relation>]) -> Refusal {
     let what = format!("{} {}", relation.kind.name(), relation.name);
-    let mut refusal =
-        Refusal::new(RefusalCode::DependentObjects, format!("cannot drop {what} because other objects depend on it"));
+    let mut refusal = Refusal::new(RefusalCode::DependentObjects, format!("cannot drop {what} because other objects depend on it"));
     let lines: Vec<String> = dependents.iter().map(|d| format!("{} {} depends on {what}", d.kind.name(), d.name)).collect();
     refusal.detail = Some(lines.join("\n"));
     refusal.hint = Some("Use DROP ... CASCADE to drop the dependent objects too.".into());

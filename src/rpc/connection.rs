@@ -134,7 +134,9 @@ impl Connection {
         };
         let result = clock::timeout(wait, work).await;
         self.inner.table.lock().calls.remove(&id);
-        result.unwrap_or_else(|| Err(Error::unavailable(format!("node {} did not answer within {} ms", self.inner.other.node, wait.as_millis()))))
+        result.unwrap_or_else(|| {
+            Err(Error::unavailable(format!("node {} did not answer within {} ms", self.inner.other.node, wait.as_millis())))
+        })
     }
 
     /// Opens a stream.

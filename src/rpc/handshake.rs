@@ -50,10 +50,11 @@ where
         let mut framed = Framed::new(socket, small);
         let lost = |e: std::io::Error| Error::unavailable(format!("a node hung up during the handshake: {e}"));
         framed.send(Bytes::from(own.encode_to_vec())).await.map_err(lost)?;
-        let bytes = framed.next().await.ok_or_else(|| Error::unavailable("a node hung up during the handshake"))?.map_err(|e| match e.kind() {
-            std::io::ErrorKind::InvalidData => protocol_error("something that is no handshake"),
-            _ => lost(e),
-        })?;
+        let bytes =
+            framed.next().await.ok_or_else(|| Error::unavailable("a node hung up during the handshake"))?.map_err(|e| match e.kind() {
+                std::io::ErrorKind::InvalidData => protocol_error("something that is no handshake"),
+                _ => lost(e),
+            })?;
         let other = Hello::decode(bytes.freeze()).map_err(|_| protocol_error("something that is no handshake"))?;
         check(own, &other)?;
         // The other side may have sent frames right behind its introduction: keep what is buffered.
@@ -74,7 +75,10 @@ fn check(own: &Hello, other: &Hello) -> Result<()> {
         )));
     }
     if other.cluster != own.cluster {
-        return Err(Error::unavailable(format!("node {} belongs to cluster \"{}\", this one to \"{}\"", other.node, other.cluster, own.cluster)));
+        return Err(Error::unavailable(format!(
+            "node {} belongs to cluster \"{}\", this one to \"{}\"",
+            other.node, other.cluster, own.cluster
+        )));
     }
     Ok(())
 }

@@ -184,7 +184,10 @@ async fn frames_that_break_the_protocol_end_the_connection() {
         ("stream number twice", vec![open.encode_to_vec().into(), open.encode_to_vec().into()]),
         (
             "more than a stream's window",
-            std::iter::once(open.encode_to_vec()).chain((0..64).map(|_| data(3, WINDOW_BYTES / 4).encode_to_vec())).map(Bytes::from).collect(),
+            std::iter::once(open.encode_to_vec())
+                .chain((0..64).map(|_| data(3, WINDOW_BYTES / 4).encode_to_vec()))
+                .map(Bytes::from)
+                .collect(),
         ),
     ];
     for (expected, frames) in cases {

@@ -52,7 +52,15 @@ fn an_unwritable_data_directory() {
     let dir = tempfile::tempdir().expect("a directory");
     let file = dir.path().join("a-file");
     std::fs::write(&file, "x").expect("written");
-    let text = refused(&["standalone", "--pg-listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0", "--data-dir", &file.join("data").display().to_string()]);
+    let text = refused(&[
+        "standalone",
+        "--pg-listen",
+        "127.0.0.1:0",
+        "--http-listen",
+        "127.0.0.1:0",
+        "--data-dir",
+        &file.join("data").display().to_string(),
+    ]);
     assert!(text.contains("a-file"), "{text}");
 }
 
@@ -60,7 +68,15 @@ fn an_unwritable_data_directory() {
 fn a_second_process_on_the_same_directory_is_refused() {
     let dir = tempfile::tempdir().expect("a directory");
     let server = Server::start(dir.path());
-    let text = refused(&["standalone", "--pg-listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0", "--data-dir", &dir.path().display().to_string()]);
+    let text = refused(&[
+        "standalone",
+        "--pg-listen",
+        "127.0.0.1:0",
+        "--http-listen",
+        "127.0.0.1:0",
+        "--data-dir",
+        &dir.path().display().to_string(),
+    ]);
     assert!(text.contains("in use"), "{text}");
     assert_eq!(server.stop(), Some(0));
 }

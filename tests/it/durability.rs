@@ -26,7 +26,8 @@ async fn writer(client: Client, writer: i64, next: Arc<AtomicI64>, stop: Arc<Ato
                 promises.kept.insert(id, amount);
                 // Read-your-writes, in the table and in the view downstream, on the same session.
                 let Ok(row) = client.simple_query(&format!("SELECT amount FROM orders WHERE id = {id}")).await else { continue };
-                let found = row.iter().any(|m| matches!(m, tokio_postgres::SimpleQueryMessage::Row(r) if r.get(0) == Some(&amount.to_string())));
+                let found =
+                    row.iter().any(|m| matches!(m, tokio_postgres::SimpleQueryMessage::Row(r) if r.get(0) == Some(&amount.to_string())));
                 assert!(found, "acknowledged row {id} is not visible");
             }
             Err(_) => {
@@ -71,7 +72,11 @@ async fn nothing_acknowledged_is_lost_by_kills() {
     let mut server = Server::start(dir.path());
     let client = server.connect().await;
     run(&client, "CREATE TABLE orders (id BIGINT PRIMARY KEY, customer INT, amount BIGINT)").await;
-    run(&client, "CREATE MATERIALIZED VIEW per_customer AS SELECT customer, count(*) AS orders, sum(amount) AS total FROM orders GROUP BY customer").await;
+    run(
+        &client,
+        "CREATE MATERIALIZED VIEW per_customer AS SELECT customer, count(*) AS orders, sum(amount) AS total FROM orders GROUP BY customer",
+    )
+    .await;
     let next = Arc::new(AtomicI64::new(0));
     let mut promises = Promises::default();
     for round in 0..kills {

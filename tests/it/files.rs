@@ -48,10 +48,9 @@ async fn ndjson_files_of_all_kinds() {
     let server = Server::start(dir.path());
     let client = server.connect().await;
     // A duplicate key takes the last value (docs/connectors.md), as Postgres' jsonb does.
-    for (file, mode, good, bad) in [
-        ("mixed.ndjson", "immutable", vec!["1", "2", "5", "7"], vec!["4", "6", "7"]),
-        ("unterminated.ndjson", "append", vec!["1"], vec![]),
-    ] {
+    for (file, mode, good, bad) in
+        [("mixed.ndjson", "immutable", vec!["1", "2", "5", "7"], vec!["4", "6", "7"]), ("unterminated.ndjson", "append", vec!["1"], vec![])]
+    {
         let table = file.trim_end_matches(".ndjson");
         let path = folder.join(file);
         run(
@@ -73,10 +72,8 @@ async fn check(client: &tokio_postgres::Client, table: &str, path: &Path, good: 
     until(client, &ids, |r| r == wanted).await;
     let lines = format!("SELECT source_position, message FROM eddy_catalog.errors WHERE source_position LIKE '%{}%'", path.display());
     let errors = until(client, &lines, |r| r.len() == bad.len()).await;
-    let mut seen: Vec<String> = errors
-        .iter()
-        .map(|r| serde_json::from_str::<serde_json::Value>(&r[0]).expect("a JSON position")["line"].to_string())
-        .collect();
+    let mut seen: Vec<String> =
+        errors.iter().map(|r| serde_json::from_str::<serde_json::Value>(&r[0]).expect("a JSON position")["line"].to_string()).collect();
     seen.sort();
     assert_eq!(seen, bad, "{table}: {errors:?}");
     // Nothing more comes afterwards.

@@ -9,7 +9,8 @@ use tokio_postgres::Client;
 const FLIGHTS: &str = "year INT, month INT, day INT, dep_time INT, sched_dep_time INT, dep_delay INT, arr_time INT, sched_arr_time INT, \
     arr_delay INT, carrier VARCHAR, flight INT, tailnum VARCHAR, origin VARCHAR, dest VARCHAR, air_time INT, distance INT, hour INT, minute INT, time_hour TIMESTAMP";
 const AIRLINES: &str = "carrier VARCHAR, name VARCHAR";
-const PLANES: &str = "tailnum VARCHAR, year INT, type VARCHAR, manufacturer VARCHAR, model VARCHAR, engines INT, seats INT, speed INT, engine VARCHAR";
+const PLANES: &str =
+    "tailnum VARCHAR, year INT, type VARCHAR, manufacturer VARCHAR, model VARCHAR, engines INT, seats INT, speed INT, engine VARCHAR";
 const WEATHER: &str = "origin VARCHAR, year INT, month INT, day INT, hour INT, temp DOUBLE PRECISION, dewp DOUBLE PRECISION, humid DOUBLE PRECISION, \
     wind_dir DOUBLE PRECISION, wind_speed DOUBLE PRECISION, wind_gust DOUBLE PRECISION, precip DOUBLE PRECISION, pressure DOUBLE PRECISION, visib DOUBLE PRECISION, time_hour TIMESTAMP";
 

@@ -11,7 +11,10 @@ pub fn request(server: &Server, method: &str, path: &str, body: Option<&Value>) 
     let body = body.map(Value::to_string).unwrap_or_default();
     let mut socket = TcpStream::connect(&server.http).expect("connects");
     socket.set_read_timeout(Some(Duration::from_secs(30))).expect("set");
-    let head = format!("{method} {path} HTTP/1.1\r\nhost: eddyline\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n", body.len());
+    let head = format!(
+        "{method} {path} HTTP/1.1\r\nhost: eddyline\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
     socket.write_all(head.as_bytes()).and_then(|()| socket.write_all(body.as_bytes())).expect("sent");
     let mut answer = Vec::new();
     socket.read_to_end(&mut answer).expect("received");

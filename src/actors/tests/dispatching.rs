@@ -65,7 +65,8 @@ fn hashed_rows_reach_their_owner_once() {
         let (mut outputs, kept, _) = outputs(Dispatch::Hash(vec![1]), vec![1, 0], receivers, big);
         let mut expected: Vec<BTreeMap<Vec<i64>, i64>> = vec![BTreeMap::new(); receivers as usize];
         for _ in 0..random.random_range(1..10) {
-            let rows: Vec<(i64, i64)> = (0..random.random_range(1..50)).map(|_| (random.random_range(0..40), random.random_range(0..9))).collect();
+            let rows: Vec<(i64, i64)> =
+                (0..random.random_range(1..50)).map(|_| (random.random_range(0..40), random.random_range(0..9))).collect();
             let weights: Vec<i64> = rows.iter().map(|_| if random.random() { 1 } else { -2 }).collect();
             let owners = vnode::of_columns(&[Arc::new(Int64Array::from_iter_values(rows.iter().map(|r| r.0)))], rows.len()).unwrap();
             for ((row, weight), vnode) in rows.iter().zip(&weights).zip(owners) {

@@ -1,9 +1,7 @@
 //! Plans by hand: a table, a view over a source, an aggregate over the table and a join of the two.
 
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
-use eddyline_protocol::plan::{
-    AggCall, AggFunction, AggNode, JoinKind, JoinNode, JoinSide, MaterializeMode, MaterializeNode, Parallelism,
-};
+use eddyline_protocol::plan::{AggCall, AggFunction, AggNode, JoinKind, JoinNode, JoinSide, MaterializeMode, MaterializeNode, Parallelism};
 use eddyline_protocol::table::KeyColumn;
 use eddyline_protocol::{
     Dispatch, Edge, EdgeFrom, Fragment, FragmentGraph, Head, Job, JobStatus, Node, NodeKind, SourceSpec, TableDesc, report,
@@ -166,12 +164,7 @@ pub fn join_job(parallelism: u32) -> Arc<Job> {
     let graph = FragmentGraph {
         fragments: vec![fragment(7, Head::Join(Box::new(node)), output.clone(), vec![writer], Parallelism::Default)],
         edges: vec![edge(5, 2, 7, 2, Dispatch::Hash(vec![0])), edge(6, 4, 7, 3, Dispatch::Hash(vec![0]))],
-        tables: vec![
-            table(JOIN_ROWS, JOIN_VIEW, output, &[0], 1),
-            state(41, &kv()),
-            state(42, &right),
-            errors(43, JOIN_VIEW),
-        ],
+        tables: vec![table(JOIN_ROWS, JOIN_VIEW, output, &[0], 1), state(41, &kv()), state(42, &right), errors(43, JOIN_VIEW)],
         output: Some(FragmentId(7)),
         errors_table: TableId(43),
     };

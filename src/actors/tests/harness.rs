@@ -74,7 +74,8 @@ pub fn config(open_source: OpenSource) -> WorkerConfig {
 
 pub async fn open_store() -> Store {
     let objects = eddyline_objects::Objects::open("memory://").unwrap();
-    let config = StoreConfig { block_size_bytes: 4096, block_cache_bytes: 8 << 20, shared_buffer_bytes: 256 << 20 };
+    let config =
+        StoreConfig { block_size_bytes: 4096, block_cache_bytes: 8 << 20, shared_buffer_bytes: 256 << 20, ..StoreConfig::default() };
     Store::open(objects, config, Arc::new(Version::default())).await.unwrap()
 }
 

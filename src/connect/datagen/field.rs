@@ -32,13 +32,27 @@ pub(crate) struct Field {
 enum Kind {
     Boolean,
     /// Whole numbers of `min..=max`; numerics in units of their last decimal.
-    Random { min: i128, max: i128 },
-    RandomFloat { min: f64, max: f64 },
+    Random {
+        min: i128,
+        max: i128,
+    },
+    RandomFloat {
+        min: f64,
+        max: f64,
+    },
     /// `start`, `start + 1`, ... up to `end`.
-    Sequence { start: i64, end: Option<i64> },
-    Text { length: usize },
+    Sequence {
+        start: i64,
+        end: Option<i64>,
+    },
+    Text {
+        length: usize,
+    },
     /// Up to `max_past` before a base time.
-    Past { max_past_us: i64, base: Base },
+    Past {
+        max_past_us: i64,
+        base: Base,
+    },
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -81,7 +95,11 @@ impl Field {
         let most = integer_range(&column.data_type).map_or(i64::MAX, |(_, most)| most);
         let least = integer_range(&column.data_type).map_or(i64::MIN, |(least, _)| least);
         if let Some(outside) = [Some(start), end].into_iter().flatten().find(|v| *v < least || *v > most) {
-            return Err(invalid(&name(if outside == start { "start" } else { "end" }), &outside.to_string(), "a value of the column's type"));
+            return Err(invalid(
+                &name(if outside == start { "start" } else { "end" }),
+                &outside.to_string(),
+                "a value of the column's type",
+            ));
         }
         if let Some(end) = end.filter(|end| *end < start) {
             return Err(invalid(&name("end"), &end.to_string(), "a value that is not below start"));
@@ -109,7 +127,8 @@ impl Field {
             DataType::Decimal128(precision, scale) => {
                 let mut bound = |part: &str, default: &str| {
                     let text = options.text(&name(part)).unwrap_or(default);
-                    parse::decimal(text.as_bytes(), *precision, *scale).map_err(|_| invalid(&name(part), text, "a number that fits the column"))
+                    parse::decimal(text.as_bytes(), *precision, *scale)
+                        .map_err(|_| invalid(&name(part), text, "a number that fits the column"))
                 };
                 let highest = "9".repeat(usize::from((i32::from(*precision) - i32::from(*scale)).clamp(1, 38) as u8));
                 let default = if highest.len() < 5 { highest.as_str() } else { "32767" };
@@ -320,10 +339,8 @@ mod tests {
 
     #[test]
     fn the_whole_range_of_bigint_is_allowed() {
-        let options = BTreeMap::from([
-            ("fields.a.min".to_owned(), i64::MIN.to_string()),
-            ("fields.a.max".to_owned(), i64::MAX.to_string()),
-        ]);
+        let options =
+            BTreeMap::from([("fields.a.min".to_owned(), i64::MIN.to_string()), ("fields.a.max".to_owned(), i64::MAX.to_string())]);
         let field = Field::parse(&ColumnDef::new("a", DataType::Int64), &mut Options::new(&options)).unwrap();
         let array = field.array(rows(1000)).unwrap();
         let values = array.as_primitive::<Int64Type>().values();

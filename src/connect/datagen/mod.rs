@@ -6,7 +6,6 @@
 mod field;
 
 use crate::columns::check_types;
-use field::Field;
 use crate::options::Options;
 use crate::pace::Pace;
 use crate::{Offsets, SourceBatch, SourceReader, is_split_of};
@@ -17,6 +16,7 @@ use eddyline_env::clock;
 use eddyline_protocol::SourceSpec;
 use eddyline_protocol::catalog::schema_of;
 use eddyline_types::{Error, Result, SqlState};
+use field::Field;
 use serde::{Deserialize, Serialize};
 
 /// Checked settings of a generator.

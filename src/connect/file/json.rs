@@ -33,8 +33,9 @@ struct Slot<'a> {
 
 /// Decodes one line into a row. On error the caller abandons the row; the error's column is given if there is one.
 pub(crate) fn decode_line(line: &[u8], columns: &mut Columns) -> Result<(), (Error, Option<String>)> {
-    let text = std::str::from_utf8(line)
-        .map_err(|e| (Error::user(SqlState("22021"), format!("invalid byte sequence for encoding \"UTF8\" at byte {}", e.valid_up_to() + 1)), None))?;
+    let text = std::str::from_utf8(line).map_err(|e| {
+        (Error::user(SqlState("22021"), format!("invalid byte sequence for encoding \"UTF8\" at byte {}", e.valid_up_to() + 1)), None)
+    })?;
     let columns = columns.columns_mut();
     let mut slots: Vec<Option<Slot>> = vec![None; columns.len()];
     let mut scanner = Scanner { text, at: 0 };
@@ -64,8 +65,12 @@ fn append(value: Value<'_>, column: &mut Column) -> Result<()> {
 }
 
 fn nested(column: &Column, what: &str, raw: &str) -> Error {
-    let message =
-        format!("column \"{}\": {what} is no value of type {}: \"{}\"", column.name, column.type_name(), crate::columns::shown(raw.as_bytes()));
+    let message = format!(
+        "column \"{}\": {what} is no value of type {}: \"{}\"",
+        column.name,
+        column.type_name(),
+        crate::columns::shown(raw.as_bytes())
+    );
     Error::user(SqlState::INVALID_TEXT, message)
 }
 
@@ -286,7 +291,9 @@ fn unescape(raw: &str) -> Option<String> {
             'r' => out.push('\r'),
             't' => out.push('\t'),
             'u' => {
-                let hex = |s: &str| s.get(1..5).filter(|h| h.bytes().all(|b| b.is_ascii_hexdigit())).and_then(|h| u32::from_str_radix(h, 16).ok());
+                let hex = |s: &str| {
+                    s.get(1..5).filter(|h| h.bytes().all(|b| b.is_ascii_hexdigit())).and_then(|h| u32::from_str_radix(h, 16).ok())
+                };
                 let first = hex(&rest[at + 1..])?;
                 chars = rest[at + 6..].chars();
                 let code = match first {

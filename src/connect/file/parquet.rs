@@ -90,7 +90,8 @@ impl ParquetFile {
             let Some(field) = at.map(|at| &fields[at]) else { continue };
             if !can_cast_types(field.data_type(), &def.data_type) {
                 let wanted = sql_name(&def.data_type).unwrap_or("its type");
-                let message = format!("column \"{}\" has type {} in the file, which cannot be read as {wanted}", def.name, field.data_type());
+                let message =
+                    format!("column \"{}\" has type {} in the file, which cannot be read as {wanted}", def.name, field.data_type());
                 return Err(Error::user(SqlState::DATATYPE_MISMATCH, message));
             }
         }

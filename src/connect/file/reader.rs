@@ -148,7 +148,11 @@ impl FileReader {
         self.listing.start("list files", || async move { patiently("listing files", || list(&objects, &spec.place)).await });
         let listing = self.listing.wait().await??;
         self.consider(listing);
-        let pause = if self.unsettled { self.spec.poll_interval.min(self.spec.settle.max(Duration::from_millis(1))) } else { self.spec.poll_interval };
+        let pause = if self.unsettled {
+            self.spec.poll_interval.min(self.spec.settle.max(Duration::from_millis(1)))
+        } else {
+            self.spec.poll_interval
+        };
         self.next_listing = Some(clock::now() + pause);
         Ok(())
     }

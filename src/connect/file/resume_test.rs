@@ -8,8 +8,8 @@ use eddyline_env::random::seeded;
 use eddyline_protocol::SourceSpec;
 use parquet::arrow::ArrowWriter;
 use parquet::file::properties::WriterProperties;
-use rand::rngs::SmallRng;
 use rand::RngExt;
+use rand::rngs::SmallRng;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,8 +24,8 @@ async fn read_with_stops(spec: &SourceSpec, shards: u32, rng: &mut SmallRng) -> 
         for _ in 0..rng.random_range(1..8) {
             if rng.random_range(0..4) == 0 {
                 // A call that is dropped before it answers.
-                let _ = eddyline_env::clock::timeout(Duration::ZERO, async { reader.next(7).await.is_ok() && std::future::pending().await }).await
-                    as Option<bool>;
+                let _ = eddyline_env::clock::timeout(Duration::ZERO, async { reader.next(7).await.is_ok() && std::future::pending().await })
+                    .await as Option<bool>;
                 // What it may have read is lost with it: as after a crash, a new reader goes on at the offsets.
                 reader = crate::open(spec, unfinished[at], shards, offsets.clone()).await.unwrap();
             }

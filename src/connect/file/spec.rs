@@ -54,7 +54,9 @@ impl FileSpec {
         }
         let encoding = encoding(spec)?;
         let mut options = Options::new(&spec.options);
-        let place = Place::parse(options.required("path", "a path or URL such as '/dir/flights-*.csv' or 's3://bucket/prefix/*.parquet?region=..'")?)?;
+        let place = Place::parse(
+            options.required("path", "a path or URL such as '/dir/flights-*.csv' or 's3://bucket/prefix/*.parquet?region=..'")?,
+        )?;
         let mode = match options.text("mode").unwrap_or("immutable") {
             "immutable" => Mode::Immutable,
             "append" if encoding == Encoding::Parquet => {

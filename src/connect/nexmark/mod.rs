@@ -216,7 +216,11 @@ fn config() -> NexmarkConfig {
 enum Generator {
     Events(Box<EventGenerator>),
     /// The `at`-th bid is the next, then every `step`-th.
-    Bids { bids: Bids, at: u64, step: u64 },
+    Bids {
+        bids: Bids,
+        at: u64,
+        step: u64,
+    },
 }
 
 /// A column (numbers and milliseconds are 64-bit integers) in the relation's type.
@@ -225,7 +229,8 @@ fn of_type(column: &ArrayRef, data_type: &DataType) -> Result<ArrayRef> {
     Ok(match data_type {
         DataType::Int32 => {
             let narrow = numbers(column).iter().map(|v| i32::try_from(*v)).collect::<Result<Vec<_>, _>>();
-            let too_large = |_| Error::user(SqlState::NUMERIC_OUT_OF_RANGE, "a nexmark event does not fit type integer").with_hint("Use BIGINT.");
+            let too_large =
+                |_| Error::user(SqlState::NUMERIC_OUT_OF_RANGE, "a nexmark event does not fit type integer").with_hint("Use BIGINT.");
             Arc::new(Int32Array::from(narrow.map_err(too_large)?))
         }
         DataType::Timestamp(unit, zone) => {

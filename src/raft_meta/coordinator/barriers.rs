@@ -38,14 +38,8 @@ impl Coordinator {
             domain.joining = None;
         }
         let jobs = domain.barrier_jobs();
-        let barrier = Barrier {
-            domain: id,
-            epoch,
-            prev: domain.last_epoch,
-            term: self.term,
-            kind: plan.kind,
-            mutation: plan.mutation.map(Arc::new),
-        };
+        let barrier =
+            Barrier { domain: id, epoch, prev: domain.last_epoch, term: self.term, kind: plan.kind, mutation: plan.mutation.map(Arc::new) };
         match barrier.mutation.as_deref() {
             Some(Mutation::Pause) => domain.paused = true,
             Some(Mutation::Resume) => domain.paused = false,
@@ -144,9 +138,10 @@ impl Coordinator {
     /// Whether a job of the domain waits for its backfill.
     fn is_creating(&self, id: DomainId) -> bool {
         let Some(domain) = self.domains.get(&id) else { return false };
-        domain.jobs.iter().any(|j| {
-            Some(*j) != domain.joining && self.jobs.get(j).is_some_and(|s| s.creating.is_some() && s.backfilled.is_none())
-        })
+        domain
+            .jobs
+            .iter()
+            .any(|j| Some(*j) != domain.joining && self.jobs.get(j).is_some_and(|s| s.creating.is_some() && s.backfilled.is_none()))
     }
 
     /// The create that is ready to attach its job, with the mutation.

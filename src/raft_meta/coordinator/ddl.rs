@@ -191,9 +191,7 @@ impl Coordinator {
             domains.extend(state.domain);
         }
         let free = |id: &DomainId| {
-            self.domains
-                .get(id)
-                .is_some_and(|d| d.is_running() && d.locked.is_none() && d.dropping.is_empty() && !d.split && d.builds == 0)
+            self.domains.get(id).is_some_and(|d| d.is_running() && d.locked.is_none() && d.dropping.is_empty() && !d.split && d.builds == 0)
         };
         Ok((!domains.is_empty() && domains.iter().all(free)).then_some(domains))
     }
@@ -418,8 +416,7 @@ impl Coordinator {
         }
         self.frontiers_changed = true;
         if empty && let Some(domain) = self.domains.remove(&id) {
-            let tickets: Vec<Ticket> =
-                domain.checkpoints.into_iter().flat_map(|c| c.tickets).chain(domain.request_tickets).collect();
+            let tickets: Vec<Ticket> = domain.checkpoints.into_iter().flat_map(|c| c.tickets).chain(domain.request_tickets).collect();
             self.part_done(&tickets, None);
         }
         // `advance_ddl` has run for this event already: answer the statements now.

@@ -234,12 +234,7 @@ impl Coordinator {
             domain.last_epoch = domain.last_epoch.max(state.committed);
             jobs.push(BuildJob { job: state.job.clone(), state_epoch: state.committed });
         }
-        self.effects.push(Effect::Build {
-            target: BuildTarget::Domain(id, domain.attempt),
-            domain: id,
-            attempt: domain.attempt,
-            jobs,
-        });
+        self.effects.push(Effect::Build { target: BuildTarget::Domain(id, domain.attempt), domain: id, attempt: domain.attempt, jobs });
     }
 
     pub(super) fn check_timeouts(&mut self, id: DomainId) {

@@ -104,7 +104,16 @@ impl Rig {
     fn show(&mut self, effect: Effect) -> Option<String> {
         Some(match effect {
             Effect::Build { domain, attempt, jobs, .. } => {
-                let jobs: Vec<String> = jobs.iter().map(|b| if b.state_epoch == Epoch::ZERO { format!("{} new", b.job.id) } else { format!("{} at {}", b.job.id, self.epoch(b.state_epoch)) }).collect();
+                let jobs: Vec<String> = jobs
+                    .iter()
+                    .map(|b| {
+                        if b.state_epoch == Epoch::ZERO {
+                            format!("{} new", b.job.id)
+                        } else {
+                            format!("{} at {}", b.job.id, self.epoch(b.state_epoch))
+                        }
+                    })
+                    .collect();
                 format!("build d{domain} a{attempt} [{}]", jobs.join(", "))
             }
             Effect::Inject { attempt, jobs, barrier } => {
@@ -112,11 +121,19 @@ impl Rig {
                 let mutation = match barrier.mutation.as_deref() {
                     None => String::new(),
                     Some(Mutation::Attach { edges }) => format!(" attach {}", edges.len()),
-                    Some(Mutation::Drop { jobs }) => format!(" drop {}", jobs.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")),
+                    Some(Mutation::Drop { jobs }) => {
+                        format!(" drop {}", jobs.iter().map(ToString::to_string).collect::<Vec<_>>().join(","))
+                    }
                     Some(Mutation::Pause) => " pause".into(),
                     Some(Mutation::Resume) => " resume".into(),
                 };
-                format!("inject d{} a{attempt} {} {:?} [{}]{mutation}", barrier.domain, self.epoch(barrier.epoch), barrier.kind, jobs.join(", "))
+                format!(
+                    "inject d{} a{attempt} {} {:?} [{}]{mutation}",
+                    barrier.domain,
+                    self.epoch(barrier.epoch),
+                    barrier.kind,
+                    jobs.join(", ")
+                )
             }
             Effect::Reset { jobs, .. } => format!("reset {:?}", jobs.iter().map(|j| j.0).collect::<Vec<_>>()),
             Effect::Propose { changes } => {
@@ -380,7 +397,8 @@ fn a_restart_drops_what_was_being_created_and_rebuilds_the_rest() {
     rig.applied();
     let state = MetaState::decode(&rig.state.encode().unwrap()).unwrap();
     let now = rig.now;
-    let mut next = Rig { coordinator: Coordinator::new(CoordinatorConfig::default(), 1, &state, now), state, now, epochs: vec![], command: None };
+    let mut next =
+        Rig { coordinator: Coordinator::new(CoordinatorConfig::default(), 1, &state, now), state, now, epochs: vec![], command: None };
     assert_eq!(next.step(Event::Tick), ["build d1 a1 [1 new]", "propose drop [2]"]);
     next.applied();
     assert!(next.state.catalog.find_any("public", "v").is_none());

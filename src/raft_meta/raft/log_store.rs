@@ -205,9 +205,8 @@ fn write_loop(db: &Database, mut queue: mpsc::Receiver<Write>) {
 
 fn append(db: &Database, entries: &[(u64, Vec<u8>)]) -> std::result::Result<(), redb::Error> {
     let started = eddyline_env::clock::monotonic_nanos();
-    let result = transact(db, true, |log, _| {
-        entries.iter().try_for_each(|(index, bytes)| log.insert(index, seal(bytes).as_slice()).map(|_| ()))
-    });
+    let result =
+        transact(db, true, |log, _| entries.iter().try_for_each(|(index, bytes)| log.insert(index, seal(bytes).as_slice()).map(|_| ())));
     let seconds = (eddyline_env::clock::monotonic_nanos() - started) as f64 / 1e9;
     metrics::histogram!("eddyline_raft_log_append_seconds").record(seconds);
     result
@@ -278,10 +277,7 @@ impl RaftLogStorage<TypeConfig> for LogStore {
 
     async fn save_vote(&mut self, vote: &Vote<u64>) -> Storage<()> {
         let value = codec::encode(vote).map_err(|e| StorageIOError::write_vote(AnyError::new(&e)))?;
-        self.writer
-            .run(|done| Write::Put { key: VOTE, value, done })
-            .await
-            .map_err(|e| StorageIOError::write_vote(AnyError::new(&e)))?;
+        self.writer.run(|done| Write::Put { key: VOTE, value, done }).await.map_err(|e| StorageIOError::write_vote(AnyError::new(&e)))?;
         self.cached.lock().vote = Some(*vote);
         Ok(())
     }

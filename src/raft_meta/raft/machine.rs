@@ -83,8 +83,7 @@ impl RaftStateMachine<TypeConfig> for Machine {
                     Outcomes::default()
                 }
                 EntryPayload::Normal(bytes) => {
-                    let command =
-                        Command::decode(&bytes.0).map_err(|e| StorageIOError::apply(entry.log_id, AnyError::new(&e)))?;
+                    let command = Command::decode(&bytes.0).map_err(|e| StorageIOError::apply(entry.log_id, AnyError::new(&e)))?;
                     Outcomes(self.state.apply(&command, entry.log_id.leader_id.term))
                 }
             });
@@ -96,11 +95,8 @@ impl RaftStateMachine<TypeConfig> for Machine {
     async fn get_snapshot_builder(&mut self) -> Builder {
         let index = self.applied.map_or(0, |l| l.index);
         let term = self.applied.map_or(0, |l| l.leader_id.term);
-        let meta = SnapshotMeta {
-            last_log_id: self.applied,
-            last_membership: self.membership.clone(),
-            snapshot_id: format!("{term}-{index}"),
-        };
+        let meta =
+            SnapshotMeta { last_log_id: self.applied, last_membership: self.membership.clone(), snapshot_id: format!("{term}-{index}") };
         Builder { state: self.state.clone(), meta, writer: self.writer.clone() }
     }
 
@@ -120,10 +116,7 @@ impl RaftStateMachine<TypeConfig> for Machine {
     }
 
     async fn get_current_snapshot(&mut self) -> Storage<Option<Snapshot<TypeConfig>>> {
-        Ok(self
-            .current
-            .as_ref()
-            .map(|(meta, bytes)| Snapshot { meta: meta.clone(), snapshot: Box::new(Cursor::new(bytes.to_vec())) }))
+        Ok(self.current.as_ref().map(|(meta, bytes)| Snapshot { meta: meta.clone(), snapshot: Box::new(Cursor::new(bytes.to_vec())) }))
     }
 }
 

@@ -38,9 +38,12 @@ async fn ddl_survives_restarts_and_names_are_unique() {
     assert_eq!(error.detail(), Some("materialized view v depends on table t"));
     let domains = meta.status().await.unwrap().domains;
     assert_eq!(domains.len(), 1, "the view merged the domains of its tables: {domains:?}");
-    let attach = executor.calls.lock().barriers.iter().any(|(b, jobs)| {
-        matches!(b.mutation.as_deref(), Some(Mutation::Attach { edges }) if edges.len() == 2) && jobs.len() == 3
-    });
+    let attach = executor
+        .calls
+        .lock()
+        .barriers
+        .iter()
+        .any(|(b, jobs)| matches!(b.mutation.as_deref(), Some(Mutation::Attach { edges }) if edges.len() == 2) && jobs.len() == 3);
     assert!(attach);
     let before = meta.catalog();
     assert_eq!(before.relations[&t].table.map(|x| x.0), Some(1));

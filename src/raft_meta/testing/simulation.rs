@@ -13,9 +13,9 @@ use crate::state::MetaState;
 use eddyline_protocol::control::{BuildJob, ExecutorEvent};
 use eddyline_protocol::{Barrier, BarrierKind, Frontiers, JobStatus, Mutation};
 use eddyline_types::{DomainId, Epoch, Error, JobId, ObjectId, SqlState};
+use rand::RngExt;
 use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
-use rand::RngExt;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 

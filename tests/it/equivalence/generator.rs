@@ -41,8 +41,14 @@ impl Generator {
     pub fn new(seed: u64) -> Self {
         let columns = |names: &[(&str, Type)]| names.iter().map(|(n, t)| ((*n).to_owned(), *t)).collect();
         let tables = vec![
-            Relation { name: format!("s{seed}_t1"), columns: columns(&[("id", Type::Int), ("a", Type::Int), ("b", Type::Int), ("s", Type::Text)]) },
-            Relation { name: format!("s{seed}_t2"), columns: columns(&[("id", Type::Int), ("k", Type::Int), ("f", Type::Bool), ("s", Type::Text)]) },
+            Relation {
+                name: format!("s{seed}_t1"),
+                columns: columns(&[("id", Type::Int), ("a", Type::Int), ("b", Type::Int), ("s", Type::Text)]),
+            },
+            Relation {
+                name: format!("s{seed}_t2"),
+                columns: columns(&[("id", Type::Int), ("k", Type::Int), ("f", Type::Bool), ("s", Type::Text)]),
+            },
             Relation { name: format!("s{seed}_t3"), columns: columns(&[("k", Type::Int), ("v", Type::Int), ("f", Type::Bool)]) },
         ];
         Generator { rng: SmallRng::seed_from_u64(seed), seed, tables, next_view: 0 }
@@ -249,8 +255,12 @@ impl Generator {
         }
         let from = format!("FROM {} l {kind} {} r ON {condition}", left.name, right.name);
         let filter = if self.chance(30) { self.where_clause(&left.columns, "l.") } else { String::new() };
-        let both: Vec<(String, Type)> =
-            left.columns.iter().map(|(n, t)| (format!("l.{n}"), *t)).chain(right.columns.iter().map(|(n, t)| (format!("r.{n}"), *t))).collect();
+        let both: Vec<(String, Type)> = left
+            .columns
+            .iter()
+            .map(|(n, t)| (format!("l.{n}"), *t))
+            .chain(right.columns.iter().map(|(n, t)| (format!("r.{n}"), *t)))
+            .collect();
         if self.chance(35) {
             let (mut items, mut columns) = self.calls(&both, "");
             let (key, of) = self.pick(&both).clone();
