@@ -67,6 +67,7 @@ pub(crate) struct Driver {
     pub requests: mpsc::Receiver<Request>,
     pub frontiers: watch::Sender<Arc<Frontiers>>,
     pub ready: watch::Sender<bool>,
+    pub halted: watch::Sender<Option<Error>>,
     pub answers: BTreeMap<Ticket, oneshot::Sender<Result<Reply>>>,
     pub next_ticket: Ticket,
     /// Builds, resets and writes on their way; as many as the coordinator asked for.
@@ -140,6 +141,9 @@ impl Driver {
         }
         let ready = self.coordinator.is_ready();
         self.ready.send_if_modified(|old| std::mem::replace(old, ready) != ready);
+        if let Some(error) = self.coordinator.halted().filter(|_| self.halted.borrow().is_none()) {
+            self.halted.send_replace(Some(error.clone()));
+        }
         // Statements whose client gave up are forgotten; their effects stand.
         self.answers.retain(|_, answer| !answer.is_closed());
     }
@@ -227,7 +231,6 @@ impl Driver {
 
 fn observe(observation: Observation) {
     match observation {
-        Observation::Barrier { micros } => metrics::histogram!("eddyline_barrier_latency_seconds").record(micros as f64 / 1e6),
         Observation::Checkpoint { micros } => metrics::histogram!("eddyline_checkpoint_duration_seconds").record(micros as f64 / 1e6),
         Observation::Rollback => metrics::counter!("eddyline_domain_rollbacks_total").increment(1),
         Observation::Quarantine => metrics::counter!("eddyline_domain_quarantines_total").increment(1),

@@ -55,6 +55,7 @@ struct Inner {
     frontiers: watch::Sender<Arc<Frontiers>>,
     catalog: watch::Receiver<Arc<Catalog>>,
     ready: watch::Sender<bool>,
+    halted: watch::Sender<Option<Error>>,
     _lock: DirectoryLock,
 }
 
@@ -74,6 +75,7 @@ impl Meta {
             unstarted: Mutex::new(Some(unstarted)),
             frontiers: watch::channel(Arc::default()).0,
             ready: watch::channel(false).0,
+            halted: watch::channel(None).0,
             _lock: lock,
         };
         Ok(Meta { inner: Arc::new(inner) })
@@ -105,6 +107,7 @@ impl Meta {
             requests,
             frontiers: self.inner.frontiers.clone(),
             ready: self.inner.ready.clone(),
+            halted: self.inner.halted.clone(),
             answers: BTreeMap::new(),
             next_ticket: 0,
             work: FuturesUnordered::new(),
@@ -203,6 +206,16 @@ impl Meta {
     pub async fn wait_ready(&self, wait: Duration) -> bool {
         let mut ready = self.inner.ready.subscribe();
         clock::timeout(wait, async move { ready.wait_for(|r| *r).await.is_ok() }).await.unwrap_or(false)
+    }
+
+    /// Waits until meta can decide nothing any more because its log cannot be written: the process should end. Normally never returns.
+    pub async fn wait_halted(&self) -> Error {
+        let mut halted = self.inner.halted.subscribe();
+        match halted.wait_for(Option::is_some).await {
+            Ok(error) => error.clone().unwrap_or_else(stopped),
+            // The sender lives in `inner`, as long as we do.
+            Err(_) => stopped(),
+        }
     }
 
     /// Whether every job that is to run runs.

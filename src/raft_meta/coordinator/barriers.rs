@@ -1,7 +1,7 @@
 //! When a barrier goes out, and what its collection and upload mean.
 
 use super::domain::{Checkpoint, Collecting, Phase};
-use super::{Coordinator, Effect, HISTORY, Observation, OpId};
+use super::{Coordinator, Effect, HISTORY, OpId};
 use crate::placement;
 use crate::status::BarrierRecord;
 use eddyline_protocol::{Barrier, BarrierKind, Head, Mutation, VersionDelta};
@@ -86,7 +86,7 @@ impl Coordinator {
             Phase::Running => {}
             Phase::Waiting { .. } | Phase::Building | Phase::Starting | Phase::Failing | Phase::Resetting | Phase::Settling => return None,
         }
-        if let Some((op, mutation)) = self.ready_to_attach(id) {
+        if let Some((op, mutation)) = self.ready_to_attach(id).filter(|_| self.stopping.is_none()) {
             return Some(Plan { kind: BarrierKind::Plain, mutation: Some(mutation), attaches: Some(op), drops: BTreeSet::new() });
         }
         if domain.hold {
@@ -192,7 +192,6 @@ impl Coordinator {
             }
         }
         self.frontiers_changed = true;
-        self.effects.push(Effect::Observe(Observation::Barrier { micros: collect_us }));
         self.remember(BarrierRecord {
             domain: id,
             epoch,

@@ -116,7 +116,7 @@ impl Coordinator {
     }
 
     pub(super) fn advance_ddl(&mut self) {
-        let creates: Vec<OpId> = self.creates.keys().copied().collect();
+        let creates: Vec<OpId> = self.creates.keys().copied().filter(|_| self.stopping.is_none()).collect();
         for op in creates {
             self.advance_create(op);
         }
@@ -425,7 +425,7 @@ impl Coordinator {
 
     /// After a drop: makes a domain of every component, once nothing is in flight.
     pub(super) fn split_if_drained(&mut self, id: DomainId) {
-        let Some(domain) = self.domains.get(&id).filter(|d| d.split && d.locked.is_none()) else { return };
+        let Some(domain) = self.domains.get(&id).filter(|d| d.split && d.locked.is_none() && self.stopping.is_none()) else { return };
         if !matches!(domain.phase, Phase::Running | Phase::Waiting { .. }) {
             return;
         }

@@ -47,6 +47,7 @@ enum Write {
     Truncate { from: u64, done: Done },
     Purge { upto: u64, id: Vec<u8>, done: Done },
     Put { key: &'static str, value: Vec<u8>, done: Done },
+    Close { done: Done },
 }
 
 type Done = oneshot::Sender<std::io::Result<()>>;
@@ -75,7 +76,7 @@ impl LogStore {
             .map_err(damaged)?;
         let (cached, snapshot) = read;
         let (sender, receiver) = mpsc::channel(QUEUE);
-        eddyline_env::spawn::thread("meta-log", move || write_loop(&db, receiver))
+        eddyline_env::spawn::thread("meta-log", move || write_loop(db, receiver))
             .map_err(|e| Error::internal(format!("cannot start the meta log's thread: {e}")))?;
         Ok((LogStore { cached: Arc::new(Mutex::new(cached)), writer: Writer(sender) }, snapshot))
     }
@@ -174,10 +175,17 @@ fn unseal(sealed: &[u8]) -> Option<&[u8]> {
     (crc32fast::hash(bytes).to_le_bytes() == *sum).then_some(bytes)
 }
 
-/// The writer thread: ends when all handles are gone.
-fn write_loop(db: &Database, mut queue: mpsc::Receiver<Write>) {
+/// The writer thread: ends when it is told to or all handles are gone, and closes the file.
+fn write_loop(db: Database, mut queue: mpsc::Receiver<Write>) {
+    let mut closing = None;
     while let Some(write) = queue.blocking_recv() {
+        let db = &db;
         match write {
+            Write::Close { done } => {
+                queue.close();
+                closing = Some(done);
+                break;
+            }
             Write::Append { entries, done } => {
                 if eddyline_env::failpoint::hit("meta.log_append") {
                     done.log_io_completed(Err(std::io::Error::other("fail point meta.log_append")));
@@ -200,6 +208,10 @@ fn write_loop(db: &Database, mut queue: mpsc::Receiver<Write>) {
                 finish(done, transact(db, true, |_, meta| meta.insert(key, seal(&value).as_slice()).map(|_| ())));
             }
         }
+    }
+    drop(db);
+    if let Some(done) = closing {
+        finish(done, Ok(()));
     }
 }
 
@@ -245,6 +257,13 @@ impl Writer {
         self.0.send(write(done)).await.map_err(|_| gone())?;
         // The disk answers or fails; there is nothing else to do meanwhile.
         wait.await.map_err(|_| gone())?
+    }
+
+    /// Closes the file; later writes fail.
+    pub async fn close(&self) {
+        if let Err(error) = self.run(|done| Write::Close { done }).await {
+            tracing::debug!(%error, "the meta log was closed already");
+        }
     }
 
     /// Makes a snapshot the current one, durably.

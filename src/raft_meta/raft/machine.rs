@@ -14,6 +14,7 @@ use openraft::{
     AnyError, BasicNode, Entry, EntryPayload, LogId, RaftSnapshotBuilder, Snapshot, SnapshotMeta, StorageError, StorageIOError,
     StoredMembership,
 };
+use parking_lot::Mutex;
 use std::io::Cursor;
 use std::sync::Arc;
 use tokio::sync::watch;
@@ -21,11 +22,14 @@ use tokio::sync::watch;
 type Storage<T> = std::result::Result<T, StorageError<u64>>;
 type Meta = SnapshotMeta<u64, BasicNode>;
 
+/// The newest durable snapshot, with its bytes: what a member that lags too far is sent.
+type Current = Arc<Mutex<Option<(Meta, Arc<Vec<u8>>)>>>;
+
 pub(super) struct Machine {
     state: MetaState,
     applied: Option<LogId<u64>>,
     membership: StoredMembership<u64, BasicNode>,
-    current: Option<(Meta, Arc<Vec<u8>>)>,
+    current: Current,
     writer: Writer,
     publish: watch::Sender<Arc<MetaState>>,
 }
@@ -35,19 +39,26 @@ pub(super) struct Builder {
     state: MetaState,
     meta: Meta,
     writer: Writer,
+    current: Current,
 }
 
 impl Machine {
     /// Starts from a snapshot's bytes, or empty.
     pub fn new(writer: Writer, snapshot: Option<Vec<u8>>) -> Result<(Self, watch::Receiver<Arc<MetaState>>)> {
         let (publish, receiver) = watch::channel(Arc::default());
-        let mut this =
-            Machine { state: MetaState::default(), applied: None, membership: StoredMembership::default(), current: None, writer, publish };
+        let mut this = Machine {
+            state: MetaState::default(),
+            applied: None,
+            membership: StoredMembership::default(),
+            current: Arc::default(),
+            writer,
+            publish,
+        };
         if let Some(bytes) = snapshot {
             let (meta, state): (Meta, Vec<u8>) =
                 codec::decode(&bytes).map_err(|e| Error::corruption(format!("meta snapshot is damaged: {e}")))?;
             this.load(&meta, &state)?;
-            this.current = Some((meta, Arc::new(state)));
+            *this.current.lock() = Some((meta, Arc::new(state)));
         }
         Ok((this, receiver))
     }
@@ -97,7 +108,7 @@ impl RaftStateMachine<TypeConfig> for Machine {
         let term = self.applied.map_or(0, |l| l.leader_id.term);
         let meta =
             SnapshotMeta { last_log_id: self.applied, last_membership: self.membership.clone(), snapshot_id: format!("{term}-{index}") };
-        Builder { state: self.state.clone(), meta, writer: self.writer.clone() }
+        Builder { state: self.state.clone(), meta, writer: self.writer.clone(), current: self.current.clone() }
     }
 
     async fn begin_receiving_snapshot(&mut self) -> Storage<Box<Cursor<Vec<u8>>>> {
@@ -111,12 +122,13 @@ impl RaftStateMachine<TypeConfig> for Machine {
         MetaState::decode(&bytes).map_err(|e| failed(AnyError::new(&e)))?;
         store_snapshot(&self.writer, meta, &bytes).await?;
         self.load(meta, &bytes).map_err(|e| failed(AnyError::new(&e)))?;
-        self.current = Some((meta.clone(), Arc::new(bytes)));
+        *self.current.lock() = Some((meta.clone(), Arc::new(bytes)));
         Ok(())
     }
 
     async fn get_current_snapshot(&mut self) -> Storage<Option<Snapshot<TypeConfig>>> {
-        Ok(self.current.as_ref().map(|(meta, bytes)| Snapshot { meta: meta.clone(), snapshot: Box::new(Cursor::new(bytes.to_vec())) }))
+        let current = self.current.lock();
+        Ok(current.as_ref().map(|(meta, bytes)| Snapshot { meta: meta.clone(), snapshot: Box::new(Cursor::new(bytes.to_vec())) }))
     }
 }
 
@@ -126,7 +138,9 @@ impl RaftSnapshotBuilder<TypeConfig> for Builder {
         let bytes = self.state.encode().map_err(|e| failed(AnyError::new(&e)))?;
         store_snapshot(&self.writer, &self.meta, &bytes).await?;
         metrics::gauge!("eddyline_raft_snapshot_bytes").set(bytes.len() as f64);
-        Ok(Snapshot { meta: self.meta.clone(), snapshot: Box::new(Cursor::new(bytes)) })
+        let bytes = Arc::new(bytes);
+        *self.current.lock() = Some((self.meta.clone(), bytes.clone()));
+        Ok(Snapshot { meta: self.meta.clone(), snapshot: Box::new(Cursor::new(bytes.to_vec())) })
     }
 }
 

@@ -87,6 +87,7 @@ pub struct RaftNode {
     raft: Raft<TypeConfig>,
     state: watch::Receiver<Arc<MetaState>>,
     settings: RaftSettings,
+    writer: log_store::Writer,
 }
 
 impl RaftNode {
@@ -96,6 +97,7 @@ impl RaftNode {
         let opened = eddyline_env::spawn::blocking(move || log_store::LogStore::open(&path)).await;
         let (log, snapshot) = opened.map_err(|e| Error::internal(format!("opening the meta log failed: {e}")))??;
         let (machine, state) = machine::Machine::new(log.writer(), snapshot)?;
+        let writer = log.writer();
         let fresh = log.is_empty() && state.borrow().catalog.version == 0;
         let config = Config {
             cluster_name: "eddyline".into(),
@@ -120,7 +122,7 @@ impl RaftNode {
                 Err(e) => return Err(Error::internal(format!("cannot found the meta group: {e}"))),
             }
         }
-        Ok(RaftNode { raft, state, settings })
+        Ok(RaftNode { raft, state, settings, writer })
     }
 
     /// Waits until this node leads and has applied all that was committed; returns the term.
@@ -195,11 +197,12 @@ impl RaftNode {
         self.settings.node
     }
 
-    /// Stops the Raft task.
+    /// Stops the Raft task and closes the files.
     pub async fn shutdown(&self) {
         if let Err(e) = self.raft.shutdown().await {
             tracing::warn!(error = %e, "the raft task ended badly");
         }
+        self.writer.close().await;
     }
 
     /// Makes a snapshot now and waits for it. For tests and backups.
