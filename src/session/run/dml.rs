@@ -106,9 +106,7 @@ async fn apply(
     session.unseen_writes.insert(job, epoch);
     let synchronous = session.variables.get("synchronous_commit") != Some("off");
     let flush = session.variables.is_on("implicit_flush") || session.variables.is_on("rw_implicit_flush");
-    if synchronous {
-        coordinator.request_checkpoint(job).await?;
-    }
+    // Meta starts a checkpoint for statements by itself: when their rows wake the table, else when their commit is waited for.
     if synchronous || flush || lock.is_some() {
         let visible = async {
             coordinator.wait_collected(job, epoch).await?;
