@@ -194,7 +194,7 @@ const DAYS: [&str; 7] = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday",
 fn format_items(time: &NaiveDateTime, items: &[Item], out: &mut String) {
     let month = MONTHS[time.month0() as usize];
     let day = DAYS[time.weekday().num_days_from_sunday() as usize];
-    let hour12 = if time.hour() % 12 == 0 { 12 } else { time.hour() % 12 };
+    let hour12 = if time.hour().is_multiple_of(12) { 12 } else { time.hour() % 12 };
     for item in items {
         let (name, fill) = match item {
             Item::Text(text) => {

@@ -92,7 +92,8 @@ fn relation(id: u32, name: &str, kind: RelationKind, keyed: bool) -> (Relation, 
 impl World {
     async fn new() -> World {
         let objects = eddyline_objects::Objects::open("memory://").expect("memory");
-        let config = StoreConfig { block_size_bytes: 4096, block_cache_bytes: 1 << 20, shared_buffer_bytes: 64 << 20 };
+        let config =
+            StoreConfig { block_size_bytes: 4096, block_cache_bytes: 1 << 20, shared_buffer_bytes: 64 << 20, ..StoreConfig::default() };
         let store = Store::open(objects, config, Arc::default()).await.expect("a store");
         let view = Arc::new(View::default());
         let serving = Serving::new(store.clone(), view.clone(), Arc::new(Nobody), ServingConfig::default()).expect("an engine");

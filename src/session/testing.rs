@@ -4,7 +4,7 @@ use crate::coordinator::Coordinator;
 use crate::frontend::{Frontend, FrontendParts, Limits, Protocol, SessionOptions};
 use crate::outcome::{Outcome, Severity};
 use crate::session::{Session, TransactionStatus};
-use arrow::array::{Array, ArrayRef, BinaryArray, BooleanArray, Int64Array, RecordBatch, StringArray};
+use arrow::array::{ArrayRef, BinaryArray, BooleanArray, Int64Array, RecordBatch, StringArray};
 use arrow::compute::concat_batches;
 use arrow::datatypes::{DataType, Field, Schema};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
@@ -162,7 +162,8 @@ impl SystemState for Nothing {}
 
 async fn frontend() -> (Frontend, Arc<Cluster>) {
     let objects = eddyline_objects::Objects::open("memory://").expect("memory");
-    let config = StoreConfig { block_size_bytes: 4096, block_cache_bytes: 1 << 20, shared_buffer_bytes: 64 << 20 };
+    let config =
+        StoreConfig { block_size_bytes: 4096, block_cache_bytes: 1 << 20, shared_buffer_bytes: 64 << 20, ..StoreConfig::default() };
     let store = Store::open(objects, config, Arc::default()).await.expect("a store");
     let cluster = Arc::new(Cluster { store: store.clone(), state: Mutex::default() });
     let parts = FrontendParts {

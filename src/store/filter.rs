@@ -49,7 +49,7 @@ impl Filter {
 
     /// `None` if the length is not that of whole blocks.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        if bytes.len() % 32 != 0 {
+        if !bytes.len().is_multiple_of(32) {
             return None;
         }
         let block = |bytes: &[u8]| std::array::from_fn(|i| u32::from_le_bytes(bytes[i * 4..i * 4 + 4].try_into().expect("four bytes")));

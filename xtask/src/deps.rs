@@ -99,7 +99,9 @@ fn unused(package: &Package, found: &mut Vec<String>) -> Result<()> {
         if FEATURE_ONLY.contains(&(package.name.as_str(), dependency.name.as_str())) {
             continue;
         }
-        let name = dependency.rename.as_ref().unwrap_or(&dependency.name).replace('-', "_");
+        // The package md-5 calls its library md5.
+        let declared = dependency.rename.as_ref().unwrap_or(&dependency.name);
+        let name = if declared == "md-5" { "md5".to_owned() } else { declared.replace('-', "_") };
         if !text.contains(&format!("{name}::")) && !text.contains(&format!("use {name}")) && !text.contains(&format!("{name};")) {
             found.push(format!("{} declares {} and does not use it", package.name, dependency.name));
         }

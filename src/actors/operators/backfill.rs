@@ -182,7 +182,7 @@ impl Backfill {
         self.unsaved = false;
         let vnodes: Vec<i32> = self.vnodes.clone().map(i32::from).collect();
         let column: ArrayRef = Arc::new(Int32Array::from(vnodes.clone()));
-        let plain = self.progress_codec.encode(&[column.clone()], vnodes.len())?;
+        let plain = self.progress_codec.encode(std::slice::from_ref(&column), vnodes.len())?;
         let keys = BinaryArray::from_iter_values(vnodes.iter().zip(plain.iter()).map(|(vnode, key)| {
             let mut bytes = (*vnode as u16).to_be_bytes().to_vec();
             bytes.extend_from_slice(key.unwrap_or_default());
