@@ -2,9 +2,12 @@
 //!
 //! One test program with modules, since each program that links the planner costs seconds of linking.
 
+#![allow(clippy::disallowed_methods, reason = "these tests stand outside the process and keep their own time")]
+
 mod cli;
 mod durability;
 mod equivalence;
+mod errors;
 mod files;
 mod flights;
 mod harness;

@@ -1,4 +1,5 @@
 //! The engine on arbiters: the same graphs with real threads, failures, fairness and figures.
+#![allow(clippy::disallowed_methods, reason = "the test starts tasks on its own runtime")]
 
 use super::graphs::{self, AGG_ROWS, AGG_VIEW, JOIN_ROWS, JOIN_VIEW, SOURCE_ROWS, SOURCE_VIEW, TABLE, TABLE_ROWS, kv};
 use super::harness::{self, Committed, DOMAIN, agg_view, barrier, join_view, read, read_offsets, source_view};

@@ -104,7 +104,7 @@ fn run(script: &str, subject: &mut dyn Subject) -> String {
             show_writes(&mut out, &tables, &writes);
         } else if let Some(port) = line.strip_prefix("push ") {
             let text: String = lines.by_ref().take_while(|l| !l.is_empty()).fold(String::new(), |text, l| text + l + "\n");
-            write!(out, "{text}\n").unwrap();
+            writeln!(out, "{text}").unwrap();
             let chunks = subject.push(port.parse().unwrap(), text.parse().unwrap());
             show(&mut out, &chunks);
         } else if line == "recover" {

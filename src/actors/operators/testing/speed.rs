@@ -184,7 +184,7 @@ fn auctions_and_bids(schemas: &[SchemaRef; 2], rounds: i64, unique: bool) -> Vec
 #[ignore = "prints figures, checks nothing"]
 fn speed_of_hash_join() {
     let auction = vec![("id", INT), ("category", INT), ("date_time", INT), ("expires", INT)];
-    let bid = vec![("auction", INT), ("price", INT), ("time", INT), ("row_id", INT)];
+    let bid = [("auction", INT), ("price", INT), ("time", INT), ("row_id", INT)];
     for (name, unique, residual) in
         [("bids with stream keys", true, false), ("bids with stream keys, residual", true, true), ("bids without keys", false, false)]
     {
