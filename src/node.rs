@@ -188,10 +188,7 @@ fn start_compaction(worker: &Worker, meta: &Meta) -> CancellationToken {
         CompactionConfig::default(),
         Arc::new(move |delta| {
             let meta = meta.clone();
-            Box::pin(async move {
-                // False: another change won; the outputs are garbage and will be collected.
-                meta.commit_compaction(delta).await.map(|_| ())
-            })
+            Box::pin(async move { meta.commit_compaction(delta).await })
         }),
     )
 }

@@ -16,8 +16,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// Commits a compaction's delta through meta and installs the version; an error means that it was not committed.
-pub type CommitDelta = Arc<dyn Fn(VersionDelta) -> BoxFuture<'static, Result<()>> + Send + Sync>;
+/// Commits a compaction's delta through meta and installs the version. `false`: another change won, it was not committed; neither was it after an error.
+pub type CommitDelta = Arc<dyn Fn(VersionDelta) -> BoxFuture<'static, Result<bool>> + Send + Sync>;
 
 /// Settings, resolved.
 #[derive(Clone, Copy, Debug)]
@@ -51,6 +51,15 @@ struct CompactionActor {
     is_running: Arc<AtomicBool>,
 }
 
+/// Says that nothing runs any more, also after a panic.
+struct Running(Arc<AtomicBool>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
 impl Actor for CompactionActor {
     type Context = Context<Self>;
 }
@@ -62,15 +71,15 @@ impl Handler<Tick> for CompactionActor {
         if self.is_running.swap(true, Ordering::AcqRel) {
             return;
         }
-        let (store, commit, share, running) = (self.store.clone(), self.commit.clone(), self.cpu_share, self.is_running.clone());
+        let (store, commit, share, running) = (self.store.clone(), self.commit.clone(), self.cpu_share, Running(self.is_running.clone()));
         spawn::task("compaction", async move {
+            let _running = running;
             compact(&store, &commit, share).await;
             if tick.collect_garbage
                 && let Err(error) = store.collect_garbage().await
             {
                 tracing::warn!(%error, "garbage collection failed; the next tick tries again");
             }
-            running.store(false, Ordering::Release);
         });
     }
 }
@@ -80,7 +89,14 @@ async fn compact(store: &Store, commit: &CommitDelta, cpu_share: f64) {
     loop {
         let start = clock::now();
         let result = match store.compact_once().await {
-            Ok(Some(delta)) => commit(delta).await,
+            Ok(Some(delta)) => {
+                let committed = commit(delta.clone()).await;
+                if !matches!(committed, Ok(true)) {
+                    // Until then the store starts no other compaction.
+                    store.abandon(&delta);
+                }
+                committed.map(drop)
+            }
             Ok(None) => return,
             Err(error) => Err(error),
         };

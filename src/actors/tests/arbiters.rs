@@ -11,7 +11,7 @@ use crate::worker::Worker;
 use arrow::array::{ArrayRef, Int64Array, RecordBatch};
 use async_trait::async_trait;
 use eddyline_connect::{SourceBatch, SourceReader};
-use eddyline_env::clock;
+use eddyline_env::{clock, spawn};
 use eddyline_protocol::control::{BuildJob, DmlChanges, DmlSink, Executor, ExecutorEvent};
 use eddyline_protocol::{BarrierKind, Job};
 use eddyline_store::Store;
@@ -119,7 +119,7 @@ fn views_follow_and_survive_a_restart() {
         for round in 0..6i64 {
             let writer = node.worker.clone();
             let rows: Vec<(i64, i64)> = (0..17).map(|k| (k, k % 3 + round)).collect();
-            let write = tokio::task::spawn(async move { writer.write(TABLE.into(), insert(&rows)).await });
+            let write = spawn::task("statement", async move { writer.write(TABLE.into(), insert(&rows)).await });
             while !matches!(node.event().await, ExecutorEvent::Wake { job: TABLE }) {}
             node.barrier(if round % 2 == 0 { BarrierKind::Plain } else { BarrierKind::Checkpoint }).await;
             assert_eq!(write.await.unwrap().unwrap(), node.last, "the statement is in the epoch that was open");
@@ -173,7 +173,7 @@ fn a_failure_is_told_once_and_a_restart_helps() {
         for panics in [false, true] {
             let open: OpenSource =
                 Arc::new(move |_: SourceOpening| async move { Ok(Box::new(Failing { good: 3, panics }) as Box<dyn SourceReader>) }.boxed());
-            let mut node = Node::start(open, Budget::default(), 4096, all_jobs(1)).await;
+            let mut node = Node::start(open, Budget::default(), 4096, all_jobs(2)).await;
             let (mut failures, mut last) = (0, None);
             while let Some(Some(event)) = clock::timeout(Duration::from_millis(300), node.events.recv()).await {
                 if let ExecutorEvent::Failed { job, operator, attempt, .. } = event {
@@ -188,7 +188,7 @@ fn a_failure_is_told_once_and_a_restart_helps() {
             assert!(silent.is_none(), "nothing more of a failed attempt");
             // A statement that waits at a failed table learns that it was not stored.
             let writer = node.worker.clone();
-            let write = tokio::task::spawn(async move { writer.write(TABLE.into(), insert(&[(1, 1)])).await });
+            let write = spawn::task("statement", async move { writer.write(TABLE.into(), insert(&[(1, 1)])).await });
             clock::sleep(Duration::from_millis(50)).await;
             node.worker.reset(node.ids()).await;
             let error = write.await.unwrap().unwrap_err();
@@ -306,6 +306,6 @@ fn a_hop_with_credits_is_cheap() {
         let nanos = (clock::monotonic_nanos() - start) / MESSAGES;
         println!("a hop between arbiters with credits: {nanos} ns");
         assert!(nanos < 20_000, "{nanos} ns a hop; the budget is 2,000 on an idle machine");
-        tokio::task::spawn_blocking(move || arbiters.join()).await.unwrap();
+        spawn::blocking(move || arbiters.join()).await.unwrap();
     });
 }

@@ -92,7 +92,9 @@ impl World {
 
     fn start(&mut self) {
         self.attempt += 1;
-        self.parallelism = self.random.random_range(1..4);
+        if self.agg_since.is_none() {
+            self.parallelism = self.random.random_range(1..4);
+        }
         let jobs = self.jobs.iter().map(|j| self.job(*j)).collect();
         let (hub, attempt) = (self.hub.clone(), self.attempt);
         self.sim.block_on(async move { hub.build(DOMAIN, attempt, jobs).await }).unwrap();
