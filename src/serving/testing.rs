@@ -6,7 +6,7 @@ use crate::lookup::PointRead;
 use crate::pin::{ClusterView, Freshness, ReadPoint};
 use crate::query::QueryRun;
 use crate::system::{SystemQuery, SystemState};
-use arrow::array::{Array, ArrayRef, AsArray, BinaryArray, BooleanArray, Int64Array, RecordBatch, StringArray};
+use arrow::array::{ArrayRef, AsArray, BinaryArray, BooleanArray, Int64Array, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Int64Type, Schema, SchemaRef};
 use arrow::util::pretty::pretty_format_batches;
 use datafusion::functions_aggregate::expr_fn::{count, sum};
@@ -143,7 +143,7 @@ impl World {
         order.sort_by(|a, b| keys.value(*a as usize).cmp(keys.value(*b as usize)));
         let sorted = BinaryArray::from_iter_values(order.iter().map(|i| keys.value(*i as usize)));
         let tombstones = (!deleted.is_empty()).then(|| BooleanArray::from_iter(order.iter().map(|i| Some(deleted[*i as usize]))));
-        let rows = arrow::compute::take_record_batch(&rows, &order.into()).expect("rows");
+        let rows = arrow::compute::take_record_batch(&rows, &arrow::array::UInt32Array::from(order)).expect("rows");
         self.store.write(Epoch(epoch), TableWrite { table: desc.id, keys: sorted, rows, tombstones }).expect("a write");
     }
 

@@ -1,6 +1,7 @@
 //! CPU per row of the write and read paths. `cargo test --release -p eddyline-store bench -- --ignored --nocapture`.
 //! CPU time of all threads of the process is counted: wall time on a shared machine says little.
 
+use arrow::array::Array;
 use arrow::array::{ArrayRef, BinaryArray, Int64Array, RecordBatch};
 use arrow::datatypes::{DataType, Field, Schema};
 use eddyline_objects::Objects;
