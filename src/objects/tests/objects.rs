@@ -1,5 +1,7 @@
 //! The promises of `Objects` on the stores that need no server.
 
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests")]
+
 use bytes::Bytes;
 use eddyline_env::failpoint::{self, Action};
 use eddyline_objects::Objects;
