@@ -60,7 +60,10 @@ fn check() -> Result<()> {
     tidy::check(&root())?;
     deps::check(&root())?;
     cargo(&["clippy", "--release", "--workspace", "--all-targets", "--", "-D", "warnings"], &[])?;
-    cargo(&["doc", "--release", "--workspace", "--no-deps", "--document-private-items"], &[("RUSTDOCFLAGS", "-D warnings")])
+    cargo(
+        &["doc", "--release", "--workspace", "--no-deps", "--document-private-items"],
+        &[("RUSTDOCFLAGS", "-D warnings -A rustdoc::private_intra_doc_links")],
+    )
 }
 
 fn fix() -> Result<()> {
