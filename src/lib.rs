@@ -1,7 +1,7 @@
 //! `Node`: the only code that knows every crate; it builds the engines and wires them, and decides nothing.
 //!
 //! Reading order: [`node`] (start, run, stop), [`system`] (what the system catalog shows of a node), [`config`], [`logging`], then the program's
-//! subcommands: [`demo`], [`shell`], [`bench`].
+//! subcommands: [`demo`], [`shell`], [`mod@bench`].
 
 pub mod bench;
 pub mod config;

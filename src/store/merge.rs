@@ -108,6 +108,10 @@ impl Merge {
         for leaf in 0..leaves {
             tree[leaves + leaf] = leaf as u32;
         }
+        // Every node names a leaf below it, also where no input is: a stranger there would win matches that nobody plays again.
+        for node in (1..leaves).rev() {
+            tree[node] = tree[node * 2];
+        }
         let empty = || Input { block: None, slot: None, start: 0, end: 0, row: 0, group: 0, prefix: 0, epoch: Epoch::ZERO };
         Merge {
             options,
@@ -384,8 +388,7 @@ impl Merge {
         let columns = (0..schema.fields().len()).map(|c| column(&|b| b.rows.column(c).as_ref())).collect::<Result<_>>()?;
         let rows = block::batch(schema, columns, self.pending)?;
         let tombstones = any_tombstone.then(|| {
-            let rows = self.stretches.iter().flat_map(|s| (s.start..s.start + s.len).map(move |row| (s, row)));
-            rows.map(|(s, row)| slot(s).is_tombstone(row as usize)).collect()
+            self.indices().into_iter().map(|(held, row)| self.held[held].is_tombstone(row)).collect()
         });
         Ok(Some(Block { keys, epochs, tombstones, rows }))
     }

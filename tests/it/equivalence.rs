@@ -65,7 +65,6 @@ async fn one_seed(client: &Client, seed: u64) -> Result<usize, String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "known to fail: a self join that is backfilled keeps rows too often; to be mended first"]
 async fn views_equal_their_batch_answers() {
     // The property is about results, not about disks: memory-backed files make fsync cheap.
     let fast = std::path::Path::new("/dev/shm");

@@ -78,7 +78,8 @@ struct World {
     next_ticket: Ticket,
     names: u32,
     acknowledged: BTreeSet<ObjectId>,
-    dropping: BTreeSet<ObjectId>,
+    /// How many drops that were not refused name it: several may run at once.
+    dropping: BTreeMap<ObjectId, u32>,
     counts: BTreeMap<&'static str, u64>,
 }
 
@@ -110,7 +111,7 @@ impl World {
             next_ticket: 0,
             names: 0,
             acknowledged: BTreeSet::new(),
-            dropping: BTreeSet::new(),
+            dropping: BTreeMap::new(),
             counts: BTreeMap::new(),
         }
     }
@@ -249,7 +250,11 @@ impl World {
             (Ask::Drop(ids), Err(error)) => {
                 assert!(matches!(error.sqlstate(), SqlState::DEPENDENT_OBJECTS | SqlState::UNDEFINED_TABLE), "{error:?}");
                 for id in ids {
-                    self.dropping.remove(&id);
+                    let Some(drops) = self.dropping.get_mut(&id) else { panic!("nobody drops {id}") };
+                    *drops -= 1;
+                    if *drops == 0 {
+                        self.dropping.remove(&id);
+                    }
                 }
             }
             (Ask::Wait(job, epoch), Ok(_)) => {
@@ -374,7 +379,7 @@ impl World {
     /// One random thing that a user, an operator or the machine does.
     fn act(&mut self) {
         let running: Vec<ObjectId> = (self.state.catalog.jobs.values())
-            .filter(|j| j.status == JobStatus::Running && !self.dropping.contains(&j.id.into()))
+            .filter(|j| j.status == JobStatus::Running && !self.dropping.contains_key(&j.id.into()))
             .map(|j| j.id.into())
             .collect();
         match self.rng.random_range(0..100) {
@@ -430,7 +435,7 @@ impl World {
             ids.extend(more);
             n += 1;
         }
-        self.dropping.extend(ids.iter().copied());
+        ids.iter().for_each(|id| *self.dropping.entry(*id).or_default() += 1);
         let ticket = self.ask(Ask::Drop(ids.clone()));
         self.step(Event::Drop { ticket, ids });
     }
@@ -505,7 +510,7 @@ impl World {
         assert!(open.is_empty(), "statements without an answer: {open:?}");
         // A wait for an epoch that the job never got may stand; none was asked for.
         assert!(self.asks.is_empty(), "waits without an answer");
-        for id in self.acknowledged.difference(&self.dropping) {
+        for id in self.acknowledged.iter().filter(|id| !self.dropping.contains_key(id)) {
             let status = self.state.catalog.jobs.get(&(*id).into()).map(|j| j.status.clone());
             assert!(matches!(status, Some(JobStatus::Running | JobStatus::Quarantined { .. })), "acknowledged {id} is {status:?}");
         }
@@ -532,7 +537,6 @@ fn one(seed: u64) -> BTreeMap<&'static str, u64> {
 }
 
 #[test]
-#[ignore = "known to fail at seed 0: an acknowledged job is missing; to be mended first"]
 fn random_histories_keep_the_invariants() {
     if let Ok(seed) = std::env::var("EDDYLINE_SEED") {
         let counts = one(seed.parse().unwrap());

@@ -296,7 +296,6 @@ fn config() -> StoreConfig {
 }
 
 #[test]
-#[ignore = "known to fail: a merge of several inputs gives wrong rows; to be mended first"]
 fn agrees_with_the_model_in_memory() {
     all_seeds("memory", 60, 150, false, |seed| {
         Fixture::new(&format!("memory://model-{seed}"), config(), vec![table_desc(1), table_desc(2), table_desc(3)])
@@ -304,7 +303,6 @@ fn agrees_with_the_model_in_memory() {
 }
 
 #[test]
-#[ignore = "known to fail: a merge of several inputs gives wrong rows; to be mended first"]
 fn agrees_with_the_model_when_the_object_store_fails() {
     all_seeds("faulty", 60, 150, true, |seed| {
         Fixture::new(&format!("memory://faulty-{seed}"), config(), vec![table_desc(1), table_desc(2), table_desc(3)])
@@ -312,7 +310,6 @@ fn agrees_with_the_model_when_the_object_store_fails() {
 }
 
 #[test]
-#[ignore = "known to fail: a merge of several inputs gives wrong rows; to be mended first"]
 fn agrees_with_the_model_on_disk() {
     let dir = tempfile::tempdir().unwrap();
     all_seeds("disk", 4, 80, false, |seed| {

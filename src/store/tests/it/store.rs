@@ -88,7 +88,6 @@ async fn an_idle_upload_writes_nothing() {
 }
 
 #[tokio::test]
-#[ignore = "known to fail: a merge of several inputs gives wrong rows; to be mended first"]
 async fn deletes_reach_below_and_leave_nothing_where_nothing_is_below() {
     let fixture = fixture("deletes");
     let (store, mut version) = (fixture.open(Arc::default()).await, Arc::default());
