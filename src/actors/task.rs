@@ -49,7 +49,7 @@ pub struct Task {
     pub chain: Chain,
     /// What the operators work with.
     pub around: Surroundings,
-    /// Edges to attach at the first barrier, with the number of receiving shards.
+    /// Edges inside the job, to be attached before the first event.
     pub edges: Vec<Edge>,
     /// The worker.
     pub hub: Arc<Hub>,
@@ -168,6 +168,10 @@ impl Task {
 
     /// Whether the task goes on.
     async fn handle(&mut self, event: Event) -> Result<bool, Failure> {
+        // A new job's own channels must be there before anything makes it emit: its first barrier, or a chunk of a backfill that passed its own
+        // first barrier already. All shards of the job are known by now.
+        let edges = std::mem::take(&mut self.edges);
+        self.connect(edges).map_err(Failure::of_shard("Dispatch"))?;
         match event {
             Event::Chunk(Aligned::Chunk { port, chunk, permit }) => {
                 add(&self.around.figures.rows_in, chunk.num_rows() as u64);
@@ -237,9 +241,6 @@ impl Task {
         let barrier = &issued.barrier;
         // What is upstream of the barrier is readable at its epoch: a backfill reads its first page in here.
         self.around.reader.last_barrier = barrier.epoch;
-        // A new job's own channels must be there before its first barrier makes it emit that page.
-        let edges = std::mem::take(&mut self.edges);
-        self.connect(edges).map_err(Failure::of_shard("Dispatch"))?;
         self.chain.barrier(barrier, &mut self.around).await?;
         self.around.outputs.flush().await.map_err(Failure::of_shard("Dispatch"))?;
         self.write(barrier).map_err(Failure::of_shard("Store"))?;

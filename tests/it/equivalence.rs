@@ -1,5 +1,6 @@
 //! Incremental = batch, through the whole engine: random tables, changes, views and moments of creation; after every change each view must
-//! equal its query, run by the batch engine on the same snapshot. A failure prints its seed: `EDDYLINE_SEED=n` repeats it alone.
+//! equal its query, run by the batch engine on the same snapshot. A failure prints its seed: `EDDYLINE_SEED=n` repeats it alone and
+//! prints its statements.
 
 mod generator;
 
@@ -13,9 +14,14 @@ const VIEWS_PER_SEED: usize = 8;
 const STEPS_PER_SEED: usize = 10;
 
 /// Runs one seed; gives how many comparisons were made, or what went wrong.
-async fn one_seed(client: &Client, seed: u64) -> Result<usize, String> {
+async fn one_seed(client: &Client, seed: u64, trace: bool) -> Result<usize, String> {
     let mut generator = Generator::new(seed);
-    let execute = async |sql: &str| client.batch_execute(sql).await.map_err(|e| format!("seed {seed}: {sql}\n{}", tell(&e)));
+    let execute = async |sql: &str| {
+        if trace {
+            println!("{sql};");
+        }
+        client.batch_execute(sql).await.map_err(|e| format!("seed {seed}: {sql}\n{}", tell(&e)))
+    };
     for sql in generator.tables() {
         execute(&sql).await?;
     }
@@ -80,7 +86,7 @@ async fn views_equal_their_batch_answers() {
     let mut compared = 0;
     let mut failures = Vec::new();
     for seed in seeds {
-        match one_seed(&client, seed).await {
+        match one_seed(&client, seed, only.is_some()).await {
             Ok(n) => compared += n,
             Err(failure) => {
                 failures.push(failure);

@@ -9,7 +9,6 @@ use datafusion::logical_expr::registry::FunctionRegistry;
 use datafusion::optimizer::decorrelate_lateral_join::DecorrelateLateralJoin;
 use datafusion::optimizer::decorrelate_predicate_subquery::DecorrelatePredicateSubquery;
 use datafusion::optimizer::eliminate_cross_join::EliminateCrossJoin;
-use datafusion::optimizer::eliminate_filter::EliminateFilter;
 use datafusion::optimizer::eliminate_outer_join::EliminateOuterJoin;
 use datafusion::optimizer::extract_equijoin_predicate::ExtractEquijoinPredicate;
 use datafusion::optimizer::optimize_projections::OptimizeProjections;
@@ -23,6 +22,7 @@ use eddyline_expr::registry;
 use std::sync::Arc;
 
 /// The plan that the stream planner lowers. `now()` stays a call: there is no start time here.
+/// A filter that is never true stays a filter: a view over nothing would have no job to keep it.
 pub(crate) fn optimize(plan: LogicalPlan) -> Result<LogicalPlan, DataFusionError> {
     let rules: Vec<Arc<dyn OptimizerRule + Send + Sync>> = vec![
         Arc::new(RewriteSetComparison::new()),
@@ -32,7 +32,6 @@ pub(crate) fn optimize(plan: LogicalPlan) -> Result<LogicalPlan, DataFusionError
         Arc::new(ScalarSubqueryToJoin::new()),
         Arc::new(DecorrelateLateralJoin::new()),
         Arc::new(ExtractEquijoinPredicate::new()),
-        Arc::new(EliminateFilter::new()),
         Arc::new(EliminateCrossJoin::new()),
         Arc::new(EliminateOuterJoin::new()),
         Arc::new(PushDownFilter::new()),
