@@ -173,6 +173,7 @@ impl Coordinator {
     fn set_create(&mut self, op: OpId, state: CreateState) {
         if let Some(create) = self.creates.get_mut(&op) {
             create.state = state;
+            self.progress = true;
         }
     }
 
@@ -215,6 +216,7 @@ impl Coordinator {
             domain.locked = None;
             domain.hold = false;
             domain.joining = None;
+            self.progress = true;
         }
     }
 
@@ -383,7 +385,7 @@ impl Coordinator {
                     domain.dropping_since_us.get_or_insert(now_us);
                 }
                 None => {
-                    self.jobs.remove(&job);
+                    self.forget_dropped(job);
                     self.settle_waiters(job);
                     self.frontiers_changed = true;
                 }
@@ -400,6 +402,17 @@ impl Coordinator {
         }
     }
 
+    /// A dropped job is gone. If it was still being created (it was dropped with what it reads, say), that statement ends here.
+    pub(super) fn forget_dropped(&mut self, job: JobId) {
+        let Some(op) = self.jobs.remove(&job).and_then(|j| j.creating) else { return };
+        let locked: Vec<DomainId> = self.domains.iter().filter(|(_, d)| d.locked == Some(op)).map(|(id, _)| *id).collect();
+        for id in locked {
+            self.unlock(id, op);
+        }
+        let error = Error::user(SqlState::UNDEFINED_TABLE, "the relation was dropped while it was being created");
+        self.end_create(op, Err(error));
+    }
+
     /// The shards of dropped jobs have ended.
     pub(super) fn jobs_left(&mut self, id: DomainId, left: &BTreeSet<JobId>) {
         let Some(domain) = self.domains.get_mut(&id) else { return };
@@ -411,7 +424,7 @@ impl Coordinator {
         domain.split = true;
         let empty = domain.jobs.is_empty();
         for job in left {
-            self.jobs.remove(job);
+            self.forget_dropped(*job);
             self.settle_waiters(*job);
         }
         self.frontiers_changed = true;
@@ -436,6 +449,7 @@ impl Coordinator {
         if rest.len() == 0 {
             domain.split = false;
             domain.hold = false;
+            self.progress = true;
             return;
         }
         if !ready {
@@ -444,13 +458,23 @@ impl Coordinator {
         }
         domain.split = false;
         domain.hold = false;
+        self.progress = true;
         domain.jobs = first;
+        // What is to be dropped goes with its part, or its shards would never end.
+        let dropping = std::mem::take(&mut domain.dropping);
+        let dropping_since_us = domain.dropping_since_us.take();
+        let share = |jobs: &BTreeSet<JobId>| -> BTreeSet<JobId> { dropping.intersection(jobs).copied().collect() };
+        domain.dropping = share(&domain.jobs);
+        domain.dropping_since_us = dropping_since_us.filter(|_| !domain.dropping.is_empty());
         let model = (domain.attempt, domain.attempts.clone(), domain.phase, domain.last_epoch, domain.last_barrier_us);
         let flags = (domain.dirty, domain.idle_rounds, domain.requested, domain.paused, domain.last_checkpoint_us, domain.failures);
         let tickets = domain.request_tickets.clone();
         for jobs in rest {
+            let leaving = share(&jobs);
             let part = self.new_domain(jobs);
             if let Some(part) = self.domains.get_mut(&part) {
+                part.dropping_since_us = dropping_since_us.filter(|_| !leaving.is_empty());
+                part.dropping = leaving;
                 (part.attempt, part.attempts, part.phase, part.last_epoch, part.last_barrier_us) = model.clone();
                 (part.dirty, part.idle_rounds, part.requested, part.paused, part.last_checkpoint_us, part.failures) = flags;
                 part.request_tickets = tickets.clone();

@@ -143,7 +143,7 @@ impl Coordinator {
         let all = domain.jobs.clone();
         for job in std::mem::take(&mut domain.dropping) {
             domain.jobs.remove(&job);
-            self.jobs.remove(&job);
+            self.forget_dropped(job);
         }
         let (culprit, error) = domain.last_error.clone().unwrap_or_else(|| (None, Error::internal("unknown failure")));
         for job in domain.jobs.clone() {

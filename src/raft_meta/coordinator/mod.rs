@@ -67,6 +67,8 @@ pub struct Coordinator {
     stopping: Option<Stopping>,
     halted: Option<Error>,
     frontiers_changed: bool,
+    /// Something was done in this turn that may let more be done.
+    progress: bool,
     history: VecDeque<BarrierRecord>,
     effects: Vec<Effect>,
 }
@@ -108,6 +110,7 @@ impl Coordinator {
             stopping: None,
             halted: None,
             frontiers_changed: true,
+            progress: false,
             history: VecDeque::new(),
             effects: Vec::new(),
         };
@@ -195,12 +198,18 @@ impl Coordinator {
         }
     }
 
-    /// Does all that has become possible or due.
+    /// Does all that has become possible or due. What one part does may let another go on, and no event need come to tell it.
     fn advance(&mut self) {
-        self.advance_ddl();
-        let ids: Vec<DomainId> = self.domains.keys().copied().collect();
-        for id in ids {
-            self.advance_domain(id);
+        loop {
+            self.progress = false;
+            self.advance_ddl();
+            let ids: Vec<DomainId> = self.domains.keys().copied().collect();
+            for id in ids {
+                self.advance_domain(id);
+            }
+            if !self.progress {
+                break;
+            }
         }
         self.advance_shutdown();
         self.flush_commands();

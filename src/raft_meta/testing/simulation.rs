@@ -51,6 +51,7 @@ struct Shard {
 }
 
 /// What a ticket waits for.
+#[derive(Debug)]
 enum Ask {
     Create(String),
     Drop(Vec<ObjectId>),
@@ -140,6 +141,8 @@ impl World {
         for effect in effects {
             self.perform(effect);
         }
+        let late = self.coordinator.step(Event::Tick, self.now());
+        assert!(late.is_empty(), "all that was possible was not done at once: {late:?}");
     }
 
     fn perform(&mut self, effect: Effect) {
@@ -508,7 +511,7 @@ impl World {
         let ticket = self.ask(Ask::Other);
         self.step(Event::Flush { ticket });
         self.run(5_000_000);
-        let open: Vec<Ticket> = self.asks.iter().filter(|(_, a)| !matches!(a, Ask::Wait(..))).map(|(t, _)| *t).collect();
+        let open: Vec<_> = self.asks.iter().filter(|(_, a)| !matches!(a, Ask::Wait(..))).collect();
         assert!(open.is_empty(), "statements without an answer: {open:?}");
         // A wait for an epoch that the job never got may stand; none was asked for.
         assert!(self.asks.is_empty(), "waits without an answer");

@@ -180,6 +180,11 @@ fn joined_key(kind: JoinKind, left: &Side, right: &Side) -> Option<Vec<usize>> {
     // A side with at most one row for each join key repeats no row of the other side.
     let right_unique = rk.iter().all(|k| right.keys.contains(k));
     let left_unique = lk.iter().all(|k| left.keys.contains(k));
+    // A row whose key is NULL throughout looks like a missing one: both sides may have such a row without a match.
+    let may_be_null = |side: &Side, key: &[usize]| key.iter().all(|k| side.plan.schema[*k].is_nullable());
+    if kind == JoinKind::Full && may_be_null(left, lk) && may_be_null(right, rk) {
+        return None;
+    }
     let rk: Vec<usize> = rk.iter().map(|k| k + width).collect();
     Some(match kind {
         JoinKind::Inner | JoinKind::Left if right_unique => lk.clone(),
