@@ -51,6 +51,11 @@ impl CreateOp {
         matches!(self.state, CreateState::Attaching)
     }
 
+    /// That it runs is on its way into the catalog.
+    pub fn is_activating(&self) -> bool {
+        matches!(self.state, CreateState::Activating)
+    }
+
     /// The domain that its shards are being built for.
     pub fn building(&self) -> Option<DomainId> {
         match self.state {

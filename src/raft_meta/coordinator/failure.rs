@@ -147,7 +147,9 @@ impl Coordinator {
         }
         let (culprit, error) = domain.last_error.clone().unwrap_or_else(|| (None, Error::internal("unknown failure")));
         for job in domain.jobs.clone() {
-            if let Some(op) = self.jobs.get(&job).and_then(|s| s.creating) {
+            // Once `Running` is on its way others may read it: it is an ordinary job that failed.
+            let creating = self.jobs.get(&job).and_then(|s| s.creating);
+            if let Some(op) = creating.filter(|op| !self.creates.get(op).is_some_and(|c| c.is_activating())) {
                 domain.jobs.remove(&job);
                 self.abandon(op, error.clone());
             }

@@ -241,9 +241,9 @@ impl World {
                 assert!(status == Some(&JobStatus::Running) || self.dropping.contains_key(&id), "acknowledged job {id} is {status:?}");
                 self.acknowledged.insert(id);
             }
-            (Ask::Create(name), Err(_)) => {
+            (Ask::Create(name), Err(error)) => {
                 self.count("failed creates");
-                assert!(self.state.catalog.find_any("public", &name).is_none(), "{name} failed and is there");
+                assert!(self.state.catalog.find_any("public", &name).is_none(), "{name} failed and is there: {error}");
             }
             (Ask::Drop(ids), Ok(_)) => {
                 self.count("drops");
