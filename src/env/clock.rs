@@ -34,6 +34,11 @@ pub async fn sleep(duration: Duration) {
     tokio::time::sleep(duration).await;
 }
 
+/// Holds this thread up: for work on blocking threads, which may outlive the runtime's timer.
+pub fn sleep_blocking(duration: Duration) {
+    std::thread::sleep(duration);
+}
+
 /// Waits until a point in time.
 pub async fn sleep_until(deadline: Instant) {
     tokio::time::sleep_until(deadline).await;

@@ -135,7 +135,11 @@ impl Compaction {
             if !self.urgent {
                 let rest = clock::now().duration_since(worked).mul_f64(1.0 / SHARE - 1.0);
                 if rest > Duration::from_millis(2) {
-                    clock::sleep(rest).await;
+                    // The node may be ending: then nobody takes the files, and the runtime's timer is gone.
+                    if output.files.is_closed() {
+                        return Err(Error::cancelled("the compaction was given up"));
+                    }
+                    clock::sleep_blocking(rest);
                     worked = clock::now();
                 }
             }
