@@ -13,4 +13,5 @@ mod flights;
 mod harness;
 mod nexmark;
 mod rest;
+mod sinks;
 mod tutorial;

@@ -28,7 +28,8 @@ pub(crate) async fn create(session: &mut Session, create: &CreateRelation, cance
         notices.push(skipped());
         return Ok(Outcome::done(Tag::Plain(tag)).with_notices(notices));
     }
-    if let Some(spec) = &relation.spec {
+    // A sink's connector was checked by the binder; it reads nothing.
+    if let Some(spec) = relation.spec.as_ref().filter(|_| relation.kind != RelationKind::Sink) {
         eddyline_connect::validate(spec)?;
     }
     let coordinator = session.frontend.coordinator().clone();
