@@ -28,6 +28,7 @@ const QUERIES: &[(&str, &str)] = &[
     ("q4", include_str!("../../benches/nexmark/q4.sql")),
     ("q8", include_str!("../../benches/nexmark/q8.sql")),
     ("q14", include_str!("../../benches/nexmark/q14.sql")),
+    ("q17", include_str!("../../benches/nexmark/q17.sql")),
     ("q20", include_str!("../../benches/nexmark/q20.sql")),
     ("q22", include_str!("../../benches/nexmark/q22.sql")),
 ];

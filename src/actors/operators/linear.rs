@@ -69,9 +69,7 @@ impl Project {
     /// A projection from chunks of schema `input` to chunks of schema `output`.
     pub fn new(exprs: &[Expr], input: &Schema, output: SchemaRef) -> Result<Self> {
         let exprs = exprs.iter().map(|e| Ok((CompiledExpr::compile(&e.bytes, input)?, e.text.clone()))).collect::<Result<_>>()?;
-        // A poison row is NULL whatever the expression promises.
-        let fields: Vec<_> = output.fields().iter().map(|f| f.as_ref().clone().with_nullable(true)).collect();
-        Ok(Project { exprs, schema: Arc::new(Schema::new(fields)), pending: None })
+        Ok(Project { exprs, schema: row_errors::nullable(&output), pending: None })
     }
 }
 

@@ -2,10 +2,12 @@
 
 use super::OpContext;
 use arrow::array::RecordBatch;
+use arrow::datatypes::{Schema, SchemaRef};
 use eddyline_expr::RowError;
 use eddyline_protocol::ErrorRecord;
 use eddyline_protocol::report::MAX_RECORDS_PER_EPOCH;
 use eddyline_types::{Chunk, SqlState};
+use std::sync::Arc;
 
 /// Records the failed rows of a chunk. Retractions of rows that failed before are not recorded again.
 pub fn record(cx: &mut OpContext, expression: &str, chunk: &Chunk, errors: &[RowError]) {
@@ -37,6 +39,11 @@ pub fn record_overflow(cx: &mut OpContext, expression: &str, key: &RecordBatch, 
         message: format!("{expression} is out of range"),
         ..ErrorRecord::default()
     });
+}
+
+/// The schema with all columns nullable: a failed row is NULL whatever the plan promises.
+pub fn nullable(schema: &Schema) -> SchemaRef {
+    Arc::new(Schema::new(schema.fields().iter().map(|f| f.as_ref().clone().with_nullable(true)).collect::<Vec<_>>()))
 }
 
 /// A row as a JSON object; `None` for types that JSON cannot show.

@@ -110,7 +110,7 @@ impl HashJoin {
             residual,
             output: node.output.iter().map(place).collect(),
             left_columns,
-            schema: output,
+            schema: row_errors::nullable(&output),
             phase: Phase::Start,
             pending: None,
             padded: VecDeque::new(),

@@ -116,6 +116,7 @@ impl Side {
         let mut hashes = std::mem::take(&mut unique.scratch);
         hash::rows(columns, slots.len(), &mut hashes)?;
         unique.index.reserve(slots.len());
+        unique.index.touch(hashes.iter().map(|h| (h >> 32) as u32));
         for (i, number) in numbers.iter_mut().enumerate() {
             let hash = (hashes[i] >> 32) as u32;
             let (new, slot) = (*number, slots[i]);

@@ -29,8 +29,18 @@ pub struct Keyed {
 struct Net {
     rows: Chunk,
     keys: BinaryArray,
-    /// Positions in `rows`, by ascending key, one or more per key, with their net weights.
-    order: Vec<(u32, i64)>,
+    order: Vec<Left>,
+}
+
+/// One row that is left.
+#[derive(Clone, Copy)]
+struct Left {
+    /// Its position in the epoch's rows.
+    row: u32,
+    /// Its net weight.
+    weight: i64,
+    /// Its key is that of the one before.
+    repeats: bool,
 }
 
 impl Keyed {
@@ -39,73 +49,64 @@ impl Keyed {
         Ok(Keyed { table: StateTable::new(desc)?, pending: None, epoch: Vec::new(), epoch_rows: 0, limit: CONSOLIDATE_ROWS })
     }
 
-    /// Sums the weights of equal rows.
+    /// Sums the weights of equal rows; by ascending key, one or more rows per key.
     fn net(&mut self) -> Result<Net> {
         let chunks = std::mem::take(&mut self.epoch);
         self.epoch_rows = 0;
         let rows = Chunk::concat(&self.table.desc.schema, &chunks)?;
         let keys = self.table.keys(rows.batch().columns(), rows.num_rows())?;
         let sorted = key_order(&keys);
-        let mut order = Vec::with_capacity(sorted.len());
-        let mut start = 0;
-        let mut groups: Vec<(usize, usize)> = Vec::new();
-        for end in 1..=sorted.len() {
-            if end == sorted.len() || keys.value(sorted[end] as usize) != keys.value(sorted[start] as usize) {
-                if end - start == 1 {
-                    order.push((sorted[start], rows.weight(sorted[start] as usize)));
-                } else {
-                    groups.push((order.len(), start));
-                    order.extend(sorted[start..end].iter().map(|r| (*r, rows.weight(*r as usize))));
-                }
-                start = end;
-            }
-        }
-        if !groups.is_empty() {
-            self.sum_equal_rows(&rows, &keys, &mut order)?;
+        let left = |i: usize| Left { row: sorted.rows[i], weight: rows.weight(sorted.rows[i] as usize), repeats: sorted.repeats(i) };
+        let mut order: Vec<Left> = (0..sorted.rows.len()).map(left).collect();
+        if sorted.repeats.is_some() {
+            order = self.sum_equal_rows(&rows, &order)?;
         }
         Ok(Net { rows, keys, order })
     }
 
     /// Of rows with one key, equal ones get the sum of their weights; what sums to 0 goes.
-    fn sum_equal_rows(&self, rows: &Chunk, keys: &BinaryArray, order: &mut Vec<(u32, i64)>) -> Result<()> {
-        let same_key = |a: u32, b: u32| keys.value(a as usize) == keys.value(b as usize);
-        let shared =
-            |i: usize| i > 0 && same_key(order[i - 1].0, order[i].0) || i + 1 < order.len() && same_key(order[i].0, order[i + 1].0);
-        let members: Vec<u32> = (0..order.len()).filter(|i| shared(*i)).map(|i| order[i].0).collect();
+    fn sum_equal_rows(&self, rows: &Chunk, order: &[Left]) -> Result<Vec<Left>> {
+        let shared = |i: usize| order[i].repeats || order.get(i + 1).is_some_and(|next| next.repeats);
+        let members: Vec<u32> = (0..order.len()).filter(|i| shared(*i)).map(|i| order[i].row).collect();
         let fields = self.table.desc.schema.fields().iter().map(|f| SortField::new(f.data_type().clone())).collect();
         let converter = RowConverter::new(fields)?;
         let taken = compute::take_record_batch(rows.batch(), &UInt32Array::from(members))?;
         let bytes = converter.convert_columns(taken.columns())?;
-        let mut kept: Vec<(u32, i64)> = Vec::with_capacity(order.len());
+        let mut kept: Vec<Left> = Vec::with_capacity(order.len());
         let mut next = 0;
-        let mut i = 0;
-        while i < order.len() {
-            let mut end = i + 1;
-            while end < order.len() && same_key(order[i].0, order[end].0) {
-                end += 1;
+        for group in order.chunk_by(|_, b| b.repeats) {
+            if let [one] = group {
+                kept.push(*one);
+                continue;
             }
-            if end - i == 1 {
-                kept.push(order[i]);
-            } else {
-                let mut sums: BTreeMap<_, (u32, i64)> = BTreeMap::new();
-                for (row, weight) in &order[i..end] {
-                    let sum = sums.entry(bytes.row(next)).or_insert((*row, 0));
-                    sum.1 = sum.1.checked_add(*weight).ok_or_else(|| Error::internal("weight overflow"))?;
-                    next += 1;
+            let first = kept.len();
+            let start = next;
+            next += group.len();
+            // Groups are a few rows as a rule, an old and a new one; a key that changes all the time must not cost its square.
+            let mut index = (group.len() > 16).then(BTreeMap::new);
+            for (k, left) in group.iter().enumerate() {
+                let row = bytes.row(start + k);
+                let same = match &mut index {
+                    Some(index) => Some(*index.entry(row).or_insert(kept.len())).filter(|i| *i < kept.len()),
+                    None => (first..kept.len()).find(|i| bytes.row(start + kept[*i].row as usize) == row),
+                };
+                match same {
+                    Some(i) => kept[i].weight = kept[i].weight.checked_add(left.weight).ok_or_else(|| Error::internal("weight overflow"))?,
+                    None => kept.push(Left { row: k as u32, ..*left }),
                 }
-                kept.extend(sums.into_values().filter(|(_, w)| *w != 0));
             }
-            i = end;
+            let mut seen = false;
+            let group_rows = kept.split_off(first).into_iter().filter(|l| l.weight != 0);
+            kept.extend(group_rows.map(|l| Left { row: group[l.row as usize].row, weight: l.weight, repeats: std::mem::replace(&mut seen, true) }));
         }
-        *order = kept;
-        Ok(())
+        Ok(kept)
     }
 
     fn consolidate(&mut self) -> Result<()> {
         let net = self.net()?;
-        let picks = UInt32Array::from_iter_values(net.order.iter().map(|(r, _)| *r));
+        let picks = UInt32Array::from_iter_values(net.order.iter().map(|l| l.row));
         let batch = compute::take_record_batch(net.rows.batch(), &picks)?;
-        let chunk = Chunk::compacted(batch, net.order.iter().map(|(_, w)| *w).collect())?;
+        let chunk = Chunk::compacted(batch, net.order.iter().map(|l| l.weight).collect())?;
         self.epoch_rows = chunk.num_rows();
         // What does not shrink is consolidated less often.
         self.limit = (self.epoch_rows * 2).max(CONSOLIDATE_ROWS);
@@ -121,9 +122,8 @@ impl Keyed {
         let Net { rows, keys, order } = self.net()?;
         let mut picks: Vec<u32> = Vec::with_capacity(order.len());
         let mut deleted: Vec<bool> = Vec::with_capacity(order.len());
-        for (row, weight) in order {
+        for Left { row, weight, repeats: same } in order {
             let put = weight > 0;
-            let same = picks.last().is_some_and(|last| keys.value(*last as usize) == keys.value(row as usize));
             if put && (weight > 1 || same && deleted.last() == Some(&false)) {
                 return Err(self.not_unique(&rows, row));
             }

@@ -39,6 +39,11 @@ impl HashIndex {
         self.entries[hash as usize & (self.entries.len() - 1)]
     }
 
+    /// Reads the home entries of hashes, so that the loads overlap; searches then find them near.
+    pub fn touch(&self, hashes: impl Iterator<Item = u32>) {
+        std::hint::black_box(hashes.fold(0u64, |sum, hash| sum ^ self.home(hash)));
+    }
+
     /// The number of an entry that has the hash; `None` if it has another.
     #[inline(always)]
     pub fn number(entry: u64, hash: u32) -> Option<u32> {

@@ -239,6 +239,7 @@ impl KeyTable {
         s.hashes.clear();
         s.hashes.extend(keys.iter().map(|k| (hash::bytes(0, k.as_ref()) >> 32) as u32));
         self.touch(s);
+        self.touch_bytes(s);
         for (i, key) in keys.iter().enumerate() {
             let key = key.as_ref();
             let slot = self.probe(
@@ -268,6 +269,19 @@ impl KeyTable {
             let slot = (e >> 32) as usize;
             if slot == 0 { 0 } else { self.words[(slot - 1) * stride] }
         }));
+    }
+
+    /// Reads the first byte of the keys that `touch` found.
+    fn touch_bytes(&self, s: &Scratch) {
+        let Kind::Bytes { arena, .. } = &self.kind else { return };
+        let sum = s.found.iter().fold(0u8, |sum, word| sum ^ arena.get((word >> LENGTH_BITS) as usize).copied().unwrap_or(0));
+        std::hint::black_box(sum);
+    }
+
+    /// Reads one word of each record, so that the loads overlap; the records are then near.
+    pub fn touch_records(&self, slots: &[u32]) {
+        let sum = slots.iter().fold(0u64, |sum, slot| sum ^ self.words[*slot as usize * self.stride]);
+        std::hint::black_box(sum);
     }
 
     /// Finds a record from its home position on, or makes one.
