@@ -21,6 +21,8 @@ use tokio_util::sync::CancellationToken;
 
 /// How long the last checkpoint of a shutdown may take.
 const LAST_CHECKPOINT: Duration = Duration::from_secs(30);
+/// How long a compaction may take to notice that the node ends.
+const CLOSE_WAIT: Duration = Duration::from_secs(10);
 /// The longest wait of a session for a commit.
 const COMMIT_WAIT: Duration = Duration::from_secs(300);
 /// How long a start waits for its jobs before it serves without them.
@@ -31,6 +33,7 @@ pub struct Node {
     config: Config,
     meta: Meta,
     worker: Worker,
+    store: Store,
     frontend: Frontend,
     system: Arc<NodeSystem>,
     compaction: CancellationToken,
@@ -90,7 +93,7 @@ impl Node {
         let frontend = Frontend::new(FrontendParts {
             limits,
             coordinator: Arc::new(MetaCoordinator::new(meta.clone(), COMMIT_WAIT)),
-            store,
+            store: store.clone(),
             dml: Arc::new(worker.clone()),
             system: system.clone(),
         })
@@ -103,7 +106,7 @@ impl Node {
         if !meta.wait_ready(JOBS_READY).await {
             tracing::warn!("some jobs do not run yet; see eddy_catalog.jobs");
         }
-        Ok(Node { config, meta, worker, frontend, system, compaction, stop, pgwire, http })
+        Ok(Node { config, meta, worker, store, frontend, system, compaction, stop, pgwire, http })
     }
 
     /// Address of the Postgres wire.
@@ -158,6 +161,9 @@ impl Node {
         self.system.stop();
         let last = self.meta.shutdown(LAST_CHECKPOINT).await;
         self.worker.shutdown().await;
+        if !self.store.close(CLOSE_WAIT).await {
+            tracing::warn!("a compaction did not end in time; its files are garbage that a later start deletes");
+        }
         last.map_err(|e| anyhow!("the last checkpoint failed: {e}"))
     }
 }

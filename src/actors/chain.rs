@@ -48,6 +48,7 @@ struct Level {
     sample: Option<Chunk>,
     rows_in: metrics::Counter,
     rows_out: metrics::Counter,
+    is_sink: bool,
 }
 
 /// Everything around the operators of a shard.
@@ -99,7 +100,8 @@ impl Chain {
         let label = format!("{name} {id}");
         let rows_in = metrics::counter!("eddyline_operator_rows_in_total", "job" => job.to_owned(), "operator" => label.clone());
         let rows_out = metrics::counter!("eddyline_operator_rows_out_total", "job" => job.to_owned(), "operator" => label.clone());
-        self.levels.push(Level { operator, name: label.into(), cx: OpContext::default(), sample: None, rows_in, rows_out });
+        let is_sink = operator.is_sink();
+        self.levels.push(Level { operator, name: label.into(), cx: OpContext::default(), sample: None, rows_in, rows_out, is_sink });
     }
 
     /// Number of operators.
@@ -183,6 +185,9 @@ impl Chain {
     fn enter(&mut self, level: usize, port: usize, chunk: Chunk, around: &mut Surroundings) -> Result<(), Failure> {
         let slot = &mut self.levels[level];
         slot.rows_in.increment(chunk.num_rows() as u64);
+        if slot.is_sink {
+            add(&around.figures.rows_out, chunk.num_rows() as u64);
+        }
         slot.sample = Some(chunk.clone());
         self.call(level, around, |operator, cx| operator.push(port, chunk, cx))
     }

@@ -9,7 +9,7 @@ use actix::{Actor, Addr, Context, Handler, Message};
 use eddyline_env::{clock, spawn};
 use eddyline_protocol::VersionDelta;
 use eddyline_store::Store;
-use eddyline_types::Result;
+use eddyline_types::{ErrorKind, Result};
 use futures::future::BoxFuture;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -101,6 +101,9 @@ async fn compact(store: &Store, commit: &CommitDelta, cpu_share: f64) {
             Err(error) => Err(error),
         };
         if let Err(error) = result {
+            if error.kind() == ErrorKind::Cancelled {
+                return;
+            }
             tracing::warn!(%error, "a compaction failed; the next tick tries again");
             return;
         }

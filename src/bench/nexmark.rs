@@ -7,10 +7,14 @@ use super::process;
 use crate::config::Flags;
 use crate::{Node, logging, runtime};
 use anyhow::{Context, Result, anyhow, bail};
+use arrow::array::{ArrayRef, Int64Array, RecordBatch};
+use arrow::datatypes::{DataType, Field, Schema};
 use clap::{Parser, ValueEnum};
 use eddyline_connect::nexmark::Kind;
+use rand::RngExt;
 use serde_json::json;
 use std::process::Command;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio_postgres::{Client, NoTls};
 
@@ -34,7 +38,12 @@ const QUERIES: &[Query] = &[
     ("q17", &["bid"], include_str!("../../benches/nexmark/q17.sql")),
     ("q20", &["bid", "auction"], include_str!("../../benches/nexmark/q20.sql")),
     ("q22", &["bid"], include_str!("../../benches/nexmark/q22.sql")),
+    // Not of Nexmark: many live groups that change all the time.
+    ("agg", &[PAIRS], "SELECT k, count(*) AS n, sum(v) AS total FROM pairs GROUP BY k"),
 ];
+
+/// The input of `agg`: random keys and values.
+const PAIRS: &str = "pairs";
 
 /// Columns of the three tables, in the generator's order.
 pub const TABLES: [(&str, &str); 3] = [
@@ -76,6 +85,9 @@ pub struct Args {
     /// Generates all events before the clock starts: the figure is the engine's alone
     #[arg(long)]
     preload: bool,
+    /// Live groups of `agg`
+    #[arg(long, default_value_t = 1_000_000)]
+    keys: u64,
     /// One JSON object per query
     #[arg(long)]
     json: bool,
@@ -162,6 +174,12 @@ fn kind(table: &str) -> Kind {
 async fn sources(args: &Args, query: &Query, client: &Client) -> Result<u64> {
     let mut rows = 0;
     let splits = args.flags.resolve()?.parallelism;
+    if query.1 == [PAIRS] {
+        eddyline_connect::preload::put(PAIRS, pairs(args.events, args.keys));
+        let options = format!("connector = 'preload', preload.name = '{PAIRS}', preload.split.num = '{splits}'");
+        client.batch_execute(&format!("CREATE SOURCE {PAIRS} (k BIGINT, v BIGINT) WITH ({options}) FORMAT PLAIN ENCODE NATIVE")).await?;
+        return Ok(args.events);
+    }
     for (table, columns) in TABLES.iter().filter(|(t, _)| query.1.contains(t)) {
         let options = if let Some(folder) = &args.input {
             format!("connector = 'file', path = '{folder}/{table}.parquet') FORMAT PLAIN ENCODE PARQUET")
@@ -184,6 +202,24 @@ async fn sources(args: &Args, query: &Query, client: &Client) -> Result<u64> {
             .with_context(|| format!("source {table}"))?;
     }
     Ok(rows)
+}
+
+/// Chunks of (k, v): every key comes once before the first comes again, then in random order.
+fn pairs(rows: u64, keys: u64) -> Vec<RecordBatch> {
+    let schema = Arc::new(Schema::new(vec![Field::new("k", DataType::Int64, true), Field::new("v", DataType::Int64, true)]));
+    let mut random = eddyline_env::random::seeded(1);
+    let mut row = 0;
+    let mut chunks = Vec::new();
+    while row < rows {
+        let numbers: Vec<u64> = (row..rows.min(row + CHUNK_ROWS as u64)).collect();
+        row += numbers.len() as u64;
+        // Multiplying by an odd number permutes the numbers below a power of two; as keys they only have to be different and spread.
+        let key = |n: u64, r: u64| (if n < keys { n } else { r % keys }).wrapping_mul(0x9e37_79b9_7f4a_7c15) as i64;
+        let k: Int64Array = numbers.iter().map(|n| Some(key(*n, random.random()))).collect();
+        let v: Int64Array = numbers.iter().map(|n| Some((n % 1000) as i64)).collect();
+        chunks.push(RecordBatch::try_new(schema.clone(), vec![Arc::new(k) as ArrayRef, Arc::new(v)]).expect("columns of one length"));
+    }
+    chunks
 }
 
 async fn measure(args: &Args, query: &Query, node: &Node, client: &Client) -> Result<serde_json::Value> {

@@ -32,6 +32,8 @@ pub trait Client: Send + 'static {
     fn cancel_key(&self) -> CancelKey;
     /// For ReadyForQuery.
     fn transaction_status(&self) -> TransactionStatus;
+    /// A statement failed after it had begun to run: a transaction block fails with it.
+    fn statement_failed(&mut self);
     /// For ParameterStatus: what has changed.
     fn reported_variables(&mut self) -> Vec<(&'static str, String)>;
     /// Splits a text into statements.
@@ -94,6 +96,10 @@ impl Client for Session {
 
     fn transaction_status(&self) -> TransactionStatus {
         Session::transaction_status(self)
+    }
+
+    fn statement_failed(&mut self) {
+        Session::statement_failed(self);
     }
 
     fn reported_variables(&mut self) -> Vec<(&'static str, String)> {

@@ -425,6 +425,7 @@ impl<C: Client> Connection<'_, C> {
         if error.kind() == ErrorKind::Internal || error.kind() == ErrorKind::Corruption {
             tracing::error!(%error, sqlstate = error.sqlstate().0, "statement failed");
         }
+        self.client.statement_failed();
         self.wire.replies.error("ERROR", error);
     }
 

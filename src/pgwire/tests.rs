@@ -140,6 +140,12 @@ impl Client for FakeClient {
         self.status
     }
 
+    fn statement_failed(&mut self) {
+        if self.status != TransactionStatus::Idle {
+            self.status = TransactionStatus::Failed;
+        }
+    }
+
     fn reported_variables(&mut self) -> Vec<(&'static str, String)> {
         std::mem::take(&mut self.reports)
     }

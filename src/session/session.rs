@@ -116,6 +116,11 @@ impl Session {
         self.transaction.status()
     }
 
+    /// A result that was being read failed: a transaction block is aborted.
+    pub fn statement_failed(&self) {
+        self.transaction.fail();
+    }
+
     /// The user.
     pub fn user(&self) -> &str {
         &self.entry.options().user

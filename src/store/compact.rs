@@ -20,6 +20,7 @@ use eddyline_types::{Epoch, Error, Result, TableId};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::mpsc;
 
@@ -41,10 +42,10 @@ pub(crate) async fn run(inner: &Inner, levels: Arc<Levels>, task: Task) -> Resul
     if !task.merged.is_empty() {
         let inputs: Vec<String> = task.merged.iter().flatten().map(|f| f.object.clone()).collect();
         let read: u64 = task.merged.iter().flatten().map(|f| f.size_bytes).sum();
-        let (level, sizes) = (task.level, inner.sizes());
+        let (level, sizes, closing) = (task.level, inner.sizes(), inner.closing.clone());
         let files = inner
             .put_files(inputs, move |files| {
-                let compaction = Compaction::new(&levels, task, sizes)?;
+                let compaction = Compaction::new(&levels, task, sizes, closing)?;
                 // This is a blocking thread: the runtime's own threads go on with I/O.
                 spawn::handle().block_on(compaction.run(files))
             })
@@ -64,10 +65,11 @@ struct Compaction {
     task: Task,
     sizes: Sizes,
     urgent: bool,
+    closing: Arc<AtomicBool>,
 }
 
 impl Compaction {
-    fn new(levels: &Levels, task: Task, sizes: Sizes) -> Result<Self> {
+    fn new(levels: &Levels, task: Task, sizes: Sizes, closing: Arc<AtomicBool>) -> Result<Self> {
         let mut tables: BTreeMap<TableId, Vec<VecDeque<Arc<SstFile>>>> = BTreeMap::new();
         for run in &task.merged {
             let mut chains: BTreeMap<TableId, Vec<(&[u8], Arc<SstFile>)>> = BTreeMap::new();
@@ -89,7 +91,7 @@ impl Compaction {
         }
         let runs =
             levels.version.levels.iter().enumerate().map(|(l, files)| if l == 0 { files.len() } else { usize::from(!files.is_empty()) });
-        Ok(Compaction { tables, urgent: runs.sum::<usize>() > URGENT_RUNS, task, sizes })
+        Ok(Compaction { tables, urgent: runs.sum::<usize>() > URGENT_RUNS, task, sizes, closing })
     }
 
     async fn run(self, files: &mpsc::Sender<(Bytes, SstInfo)>) -> Result<()> {
@@ -131,14 +133,14 @@ impl Compaction {
         output.start(table, &schema)?;
         let mut worked = clock::now();
         while let Some(block) = reader.next().await? {
+            // The node may be ending: reading on would meet a runtime without timer.
+            if self.closing.load(Ordering::Relaxed) {
+                return Err(Error::cancelled("the compaction was given up"));
+            }
             output.add(table, &schema, block, &mut cuts).await?;
             if !self.urgent {
                 let rest = clock::now().duration_since(worked).mul_f64(1.0 / SHARE - 1.0);
                 if rest > Duration::from_millis(2) {
-                    // The node may be ending: then nobody takes the files, and the runtime's timer is gone.
-                    if output.files.is_closed() {
-                        return Err(Error::cancelled("the compaction was given up"));
-                    }
                     clock::sleep_blocking(rest);
                     worked = clock::now();
                 }

@@ -387,9 +387,7 @@ impl Merge {
         let schema = self.held[0].rows.schema();
         let columns = (0..schema.fields().len()).map(|c| column(&|b| b.rows.column(c).as_ref())).collect::<Result<_>>()?;
         let rows = block::batch(schema, columns, self.pending)?;
-        let tombstones = any_tombstone.then(|| {
-            self.indices().into_iter().map(|(held, row)| self.held[held].is_tombstone(row)).collect()
-        });
+        let tombstones = any_tombstone.then(|| self.indices().into_iter().map(|(held, row)| self.held[held].is_tombstone(row)).collect());
         Ok(Some(Block { keys, epochs, tombstones, rows }))
     }
 

@@ -21,6 +21,7 @@ use futures::stream::BoxStream;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::ops::Bound;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::sync::{Notify, mpsc};
@@ -105,6 +106,10 @@ pub(crate) struct Inner {
     state: Mutex<State>,
     /// The buffer shrank.
     admitted: Notify,
+    /// The node ends: compactions give up.
+    pub closing: Arc<AtomicBool>,
+    /// Held by every encoder on a blocking thread.
+    encoders: Arc<()>,
 }
 
 struct State {
@@ -141,6 +146,8 @@ impl Store {
             compacting: tokio::sync::Mutex::new(()),
             state: Mutex::new(state),
             admitted: Notify::new(),
+            closing: Arc::default(),
+            encoders: Arc::default(),
         };
         Ok(Store { inner: Arc::new(inner) })
     }
@@ -170,6 +177,19 @@ impl Store {
         state.buffer.write(write.table, epoch, block)?;
         metrics::gauge!("eddyline_store_buffer_bytes").set(state.buffer.bytes as f64);
         Ok(())
+    }
+
+    /// Makes compactions give up and waits until no file is being encoded, so that the runtime may end; `false`: not within `wait`.
+    pub async fn close(&self, wait: Duration) -> bool {
+        self.inner.closing.store(true, Ordering::Relaxed);
+        let deadline = clock::now() + wait;
+        while Arc::strong_count(&self.inner.encoders) > 1 {
+            if clock::now() >= deadline {
+                return false;
+            }
+            clock::sleep(Duration::from_millis(5)).await;
+        }
+        true
     }
 
     /// Waits while the shared buffer is over its limit (operators call it between epochs, never within), at most some seconds.
@@ -343,7 +363,11 @@ impl Inner {
         encode: impl FnOnce(&mpsc::Sender<(Bytes, SstInfo)>) -> Result<()> + Send + 'static,
     ) -> Result<Vec<SstInfo>> {
         let (sender, mut receiver) = mpsc::channel(1);
-        let encoder = spawn::blocking(move || encode(&sender));
+        let running = self.encoders.clone();
+        let encoder = spawn::blocking(move || {
+            let _running = running;
+            encode(&sender)
+        });
         let mut written = Written { pending: &self.pending, files: vec![] };
         let put = async {
             while let Some((bytes, info)) = receiver.recv().await {

@@ -13,6 +13,7 @@ async fn blackhole_sinks_take_rows_and_survive_a_kill() {
     run(&client, "INSERT INTO t VALUES (1, 1), (2, 1), (3, 2)").await;
     let taken = |name: &str| format!("SELECT rows_in FROM eddy_catalog.jobs WHERE name = '{name}'");
     until(&client, &taken("every"), |r| r == [["3"]]).await;
+    until(&client, "SELECT rows_out FROM eddy_catalog.jobs WHERE name = 'every'", |r| r == [["3"]]).await;
     let error = refused(&client, "SELECT * FROM every").await.1;
     assert!(error.contains("every"), "{error}");
     let error = refused(&client, "DROP TABLE t").await.1;

@@ -176,6 +176,10 @@ impl Operator for Blackhole {
         Ok(())
     }
 
+    fn is_sink(&self) -> bool {
+        true
+    }
+
     fn step(&mut self, _cx: &mut OpContext) -> Result<Step> {
         Ok(Step::Done)
     }

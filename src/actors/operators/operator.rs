@@ -69,7 +69,8 @@ pub struct OpContext {
 /// `push`, `watermark` or `barrier` and then `step` until `Done` before anything else. A chunk given by `Emit` is fully processed downstream before the next `step`.
 /// Input is a bag with weights: within an epoch any order, splitting or merging of chunks leads to the same state and the same sum of deltas at the barrier.
 /// Rows may arrive retracted before they are inserted: state must hold negative multiplicities.
-/// The first barrier is `Initial` when the domain starts, or any kind when the job joins a running domain; no chunk comes before it.
+/// The first barrier is `Initial` when the domain starts, or any kind when the job joins a running domain; before it come only
+/// chunks of a backfill upstream that has passed its own first barrier.
 /// The task puts `cx.writes` into the store before it passes the barrier on, so what is upstream of a barrier is readable at its epoch.
 ///
 /// The operator: does no I/O and reads no clock; holds at most the output of one step; never panics on data (overflow and failed expressions are errors or records).
@@ -98,6 +99,11 @@ pub trait Operator: Send {
     /// Whether a backfill is complete: all rows of the upstream's snapshot were emitted and changes just pass. `true` for all other operators.
     fn is_backfilled(&self) -> bool {
         true
+    }
+
+    /// Whether rows leave the engine here: they count as the job's output.
+    fn is_sink(&self) -> bool {
+        false
     }
 
     /// Bytes of memory that the operator's state holds, for the memory controller.

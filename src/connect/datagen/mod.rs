@@ -59,7 +59,7 @@ impl Datagen {
         }
         Options::new(&spec.encode_options).finish("ENCODE of connector \"datagen\"")?;
         let mut options = Options::new(&spec.options);
-        let per_second = options.number("datagen.rows.per.second", 1, 10)? as f64;
+        let per_second = options.number("datagen.rows.per.second", 1, 5000)? as f64;
         let splits = options.number("datagen.split.num", 1, 1)?;
         let fields = spec.columns.iter().map(|c| Field::parse(c, &mut options)).collect::<Result<Vec<_>>>()?;
         options.finish("connector \"datagen\"")?;

@@ -227,7 +227,7 @@ impl Coordinator {
     pub(super) fn uploaded(&mut self, id: DomainId, attempt: u64, epoch: Epoch, delta: VersionDelta) {
         let now_us = self.now.mono_us;
         let Some(domain) = self.domains.get_mut(&id).filter(|d| d.attempt == attempt && d.is_running()) else { return };
-        let next = domain.checkpoints.iter_mut().find(|c| c.delta.is_none());
+        let next = domain.checkpoints.iter_mut().find(|c| c.delta.is_none() && !c.proposed);
         match next {
             Some(checkpoint) if checkpoint.epoch == epoch => {
                 checkpoint.delta = Some(delta);

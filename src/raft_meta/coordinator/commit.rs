@@ -87,7 +87,7 @@ impl Coordinator {
 
     fn take_checkpoints(&mut self, id: DomainId, changes: &mut Vec<Change>, origins: &mut Vec<Origin>) {
         let Some(domain) = self.domains.get_mut(&id).filter(|d| d.is_running()) else { return };
-        for checkpoint in &mut domain.checkpoints {
+        for checkpoint in domain.checkpoints.iter_mut().filter(|c| !c.proposed) {
             let Some(mut delta) = checkpoint.delta.take() else { break };
             checkpoint.proposed = true;
             let mut ready = Vec::new();

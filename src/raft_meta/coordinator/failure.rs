@@ -253,7 +253,7 @@ impl Coordinator {
         } else if domain.collecting.as_ref().is_some_and(|c| c.injected_us + limit_us <= now_us) {
             let error = Error::unavailable(format!("a barrier did not pass all shards within {seconds} s"));
             self.fail_domain(id, None, error);
-        } else if domain.checkpoints.iter().find(|c| c.delta.is_none()).is_some_and(|c| c.injected_us + limit_us <= now_us) {
+        } else if domain.checkpoints.iter().find(|c| c.delta.is_none() && !c.proposed).is_some_and(|c| c.injected_us + limit_us <= now_us) {
             let error = Error::unavailable(format!("a checkpoint was not uploaded within {seconds} s"));
             self.fail_domain(id, None, error);
         }
@@ -268,7 +268,7 @@ impl Coordinator {
             Phase::Starting | Phase::Running => {
                 let limit_us = self.config.barrier_timeout_ms * 1000;
                 let collect = domain.collecting.as_ref().map(|c| c.injected_us + limit_us);
-                let upload = domain.checkpoints.iter().find(|c| c.delta.is_none()).map(|c| c.injected_us + limit_us);
+                let upload = domain.checkpoints.iter().find(|c| c.delta.is_none() && !c.proposed).map(|c| c.injected_us + limit_us);
                 let drop = domain.dropping_since_us.map(|since| since + DROP_TIMEOUT_US);
                 let idle = domain.collecting.is_none() && !domain.hold && !self.reserving && domain.is_running() && self.stopping.is_none();
                 let barrier = if idle { self.barrier_due_us(id) } else { None };

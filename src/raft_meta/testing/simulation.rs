@@ -60,6 +60,7 @@ enum Ask {
 }
 
 struct World {
+    seed: u64,
     rng: SmallRng,
     chaos: bool,
     now_us: u64,
@@ -84,8 +85,17 @@ struct World {
     counts: BTreeMap<&'static str, u64>,
 }
 
-fn config() -> CoordinatorConfig {
-    CoordinatorConfig { max_failures: 3, barrier_timeout_ms: 5_000, ddl_timeout_ms: 5_000, ..CoordinatorConfig::default() }
+/// Short intervals bring several checkpoints in flight, and uploads that end while an earlier commit is on its way.
+fn config(seed: u64) -> CoordinatorConfig {
+    let (barrier_interval_ms, checkpoint_interval_ms) = [(100, 1000), (5, 10), (20, 20)][seed as usize % 3];
+    CoordinatorConfig {
+        max_failures: 3,
+        barrier_timeout_ms: 5_000,
+        ddl_timeout_ms: 5_000,
+        barrier_interval_ms,
+        checkpoint_interval_ms,
+        ..CoordinatorConfig::default()
+    }
 }
 
 impl World {
@@ -97,7 +107,8 @@ impl World {
             chaos: true,
             now_us: 0,
             skew_ms: 1_000_000,
-            coordinator: Coordinator::new(config(), TERM, &state, now),
+            coordinator: Coordinator::new(config(seed), TERM, &state, now),
+            seed,
             state,
             queue: BTreeMap::new(),
             seq: 0,
@@ -470,7 +481,7 @@ impl World {
         self.lost.clear();
         let bytes = self.state.encode().unwrap();
         self.state = MetaState::decode(&bytes).unwrap();
-        self.coordinator = Coordinator::new(config(), TERM, &self.state, self.now());
+        self.coordinator = Coordinator::new(config(self.seed), TERM, &self.state, self.now());
         self.step(Event::Tick);
     }
 

@@ -1,6 +1,6 @@
 //! What is changed before and after DataFusion plans a query.
 //!
-//! Before (trees): output names as in Postgres, `mod(a, b)`. After (plans whose types are settled): integer
+//! Before (trees): output names as in Postgres, `mod(a, b)`, aliases of functions. After (plans whose types are settled): integer
 //! and float arithmetic becomes checked, casts to integers round. Both keep names and types.
 
 use super::output;
@@ -35,6 +35,17 @@ impl VisitorMut for Prepare {
         ControlFlow::Continue(())
     }
 
+    /// The alias of a function with one column names the column too: `generate_series(1, 3) x`.
+    fn pre_visit_table_factor(&mut self, factor: &mut ast::TableFactor) -> ControlFlow<Error> {
+        if let ast::TableFactor::Table { name, args: Some(_), alias: Some(alias), .. } = factor
+            && alias.columns.is_empty()
+            && name.to_string().eq_ignore_ascii_case("generate_series")
+        {
+            alias.columns.push(ast::TableAliasColumnDef { name: alias.name.clone(), data_type: None });
+        }
+        ControlFlow::Continue(())
+    }
+
     fn pre_visit_expr(&mut self, expr: &mut Sql) -> ControlFlow<Error> {
         match expr {
             Sql::SimilarTo { .. } => {
@@ -42,6 +53,7 @@ impl VisitorMut for Prepare {
                 return ControlFlow::Break(e);
             }
             Sql::Function(f) => rewrite_function(f),
+            Sql::Value(ast::ValueWithSpan { value: ast::Value::Number(text, _), .. }) => plain_number(text),
             _ => None,
         }
         .map_or(ControlFlow::Continue(()), |new| {
@@ -49,6 +61,36 @@ impl VisitorMut for Prepare {
             ControlFlow::Continue(())
         })
     }
+}
+
+/// A number with an exponent, written out: the planner would make a decimal of negative scale of it, which no conversion reads exactly.
+/// What 38 digits cannot hold is a double.
+fn plain_number(text: &str) -> Option<Sql> {
+    let (digits, exponent) = text.split_once(['e', 'E'])?;
+    let exponent: i64 = exponent.parse().ok()?;
+    let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
+    let all = format!("{whole}{fraction}");
+    // Where the point is among all digits.
+    let point = whole.len() as i64 + exponent;
+    let scale = (all.len() as i64 - point).max(0);
+    let width = point.max(0) + scale;
+    let literal = |text: String, data_type| {
+        Some(Sql::Cast {
+            kind: ast::CastKind::Cast,
+            expr: Box::new(Sql::value(ast::Value::SingleQuotedString(text))),
+            data_type,
+            array: false,
+            format: None,
+        })
+    };
+    if width > 38 {
+        return literal(text.to_owned(), ast::DataType::DoublePrecision);
+    }
+    let zeros = |n: i64| "0".repeat(n.max(0) as usize);
+    let padded = format!("{}{all}{}", zeros(-point), zeros(point - all.len() as i64));
+    let at = point.max(0) as usize;
+    let plain = if scale == 0 { padded } else { format!("{}.{}", if at == 0 { "0" } else { &padded[..at] }, &padded[at..]) };
+    literal(plain, ast::DataType::Decimal(ast::ExactNumberInfo::PrecisionAndScale(38, scale)))
 }
 
 fn rewrite_function(f: &mut ast::Function) -> Option<Sql> {
@@ -144,7 +186,7 @@ pub(crate) fn check_expr(expr: Expr, schema: &DFSchema) -> DfResult<Transformed<
     expr.transform_up(|e| match e {
         Expr::BinaryExpr(BinaryExpr { left, op, right }) => {
             if let Some(checked_op) = CheckedOp::of(op)
-                && let (Ok(l), Ok(r)) = (left.get_type(schema), right.get_type(schema))
+                && let (Ok(l), Ok(r)) = (type_of(&left, schema), type_of(&right, schema))
                 && l == r
                 && checked::applies_to(&l)
             {
@@ -171,6 +213,17 @@ pub(crate) fn check_expr(expr: Expr, schema: &DFSchema) -> DfResult<Transformed<
         }
         other => Ok(Transformed::no(other)),
     })
+}
+
+/// The type of an expression. That of a checked operator is its operands': asking the planner costs the length of the chain.
+fn type_of(mut expr: &Expr, schema: &DFSchema) -> DfResult<DataType> {
+    while let Expr::ScalarFunction(f) = expr
+        && checked::as_checked(&f.func).is_some()
+        && let Some(operand) = f.args.first()
+    {
+        expr = operand;
+    }
+    expr.get_type(schema)
 }
 
 fn is_rint(expr: &Expr) -> bool {

@@ -1,6 +1,6 @@
 //! Sorted string tables: the immutable files of the store. docs/FORMAT.md gives them byte by byte.
 //!
-//! Reading order: [`format`] (footer and index as bytes), [`encode`] (blocks to and from Arrow IPC), [`write`] (building a file),
+//! Reading order: [`mod@format`] (footer and index as bytes), [`encode`] (blocks to and from Arrow IPC), [`mod@write`] (building a file),
 //! [`read`] (opening one). Every part has a checksum, and every read verifies it before it trusts a byte.
 
 pub(crate) mod encode;

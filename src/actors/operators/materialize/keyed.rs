@@ -91,13 +91,19 @@ impl Keyed {
                     None => (first..kept.len()).find(|i| bytes.row(start + kept[*i].row as usize) == row),
                 };
                 match same {
-                    Some(i) => kept[i].weight = kept[i].weight.checked_add(left.weight).ok_or_else(|| Error::internal("weight overflow"))?,
+                    Some(i) => {
+                        kept[i].weight = kept[i].weight.checked_add(left.weight).ok_or_else(|| Error::internal("weight overflow"))?
+                    }
                     None => kept.push(Left { row: k as u32, ..*left }),
                 }
             }
             let mut seen = false;
             let group_rows = kept.split_off(first).into_iter().filter(|l| l.weight != 0);
-            kept.extend(group_rows.map(|l| Left { row: group[l.row as usize].row, weight: l.weight, repeats: std::mem::replace(&mut seen, true) }));
+            kept.extend(group_rows.map(|l| Left {
+                row: group[l.row as usize].row,
+                weight: l.weight,
+                repeats: std::mem::replace(&mut seen, true),
+            }));
         }
         Ok(kept)
     }

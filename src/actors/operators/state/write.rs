@@ -190,7 +190,9 @@ mod tests {
     #[test]
     fn keys_of_all_shapes_are_put_in_order() {
         let mut random = eddyline_env::random::seeded(3);
-        for (most, longest, values) in [(2000, 1, 3u8), (2000, 9, 255), (300, 12, 255), (2000, 40, 255), (500, 40, 2), (10, 80, 255), (0, 1, 1)] {
+        for (most, longest, values) in
+            [(2000, 1, 3u8), (2000, 9, 255), (300, 12, 255), (2000, 40, 255), (500, 40, 2), (10, 80, 255), (0, 1, 1)]
+        {
             for fixed in [true, false] {
                 let keys: Vec<Vec<u8>> = (0..most)
                     .map(|_| {
