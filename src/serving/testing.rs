@@ -213,6 +213,11 @@ fn counted(plan: LogicalPlanBuilder) -> LogicalPlan {
     plan.aggregate(Vec::<Expr>::new(), vec![count(lit(1i64)), sum(col("v"))]).and_then(|b| b.build()).expect("a plan")
 }
 
+/// Without the padding that depends on the names of columns.
+fn squeezed(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
 #[tokio::test]
 async fn a_query_reads_whole_epochs_up_to_the_frontier() {
     let world = World::new().await;
@@ -220,10 +225,10 @@ async fn a_query_reads_whole_epochs_up_to_the_frontier() {
     world.set(1, &[(2, "b", 21), (3, "c", 30)], 6);
     world.frontier(5, 0, 0);
     let shown = world.text(counted(scan(1))).await;
-    assert!(shown.contains("| 2                   | 30 "), "{shown}");
+    assert!(squeezed(&shown).contains("| 2 | 30 |"), "{shown}");
     world.frontier(6, 0, 0);
     let shown = world.text(counted(scan(1))).await;
-    assert!(shown.contains("| 3                   | 61 "), "{shown}");
+    assert!(squeezed(&shown).contains("| 3 | 61 |"), "{shown}");
     let filtered = scan(1).filter(col("k").eq(lit(2i64)).and(col("s").eq(lit("b")))).expect("a filter");
     let shown = world.text(filtered.project([col("v"), col("k")]).expect("columns").build().expect("a plan")).await;
     assert!(shown.contains("| 21 | 2 |"), "{shown}");
@@ -272,7 +277,7 @@ async fn rows_without_a_key_come_as_often_as_they_are_there() {
     world.write(2, 5, all, &[]);
     world.frontier(5, 0, 0);
     let shown = world.text(counted(scan(2))).await;
-    assert!(shown.contains("| 4                   | 8 "), "{shown}");
+    assert!(squeezed(&shown).contains("| 4 | 8 |"), "{shown}");
     let limited = scan(2).limit(0, Some(2)).and_then(|b| b.build()).expect("a plan");
     assert_eq!(world.rows(limited).await.expect("rows").iter().map(|b| b.num_rows()).sum::<usize>(), 2);
     let starred = world.text(scan(2).build().expect("a plan")).await;

@@ -1,6 +1,6 @@
 //! Text in, statements out: the SQL front end and the planners. Pure: no I/O, no clock, no async.
 //!
-//! Reading order: [`statement`] (what comes out), [`parse`] (text to trees), `bind` (trees to statements: names, types, batch
+//! Reading order: [`statement`] (what comes out), [`mod@parse`] (text to trees), `bind` (trees to statements: names, types, batch
 //! plans), `stream` (queries to fragment graphs), `encode` (scalar expressions in plans).
 
 mod bind;

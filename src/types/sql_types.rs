@@ -168,7 +168,7 @@ pub fn parse_name(name: &str) -> Option<DataType> {
     }
 }
 
-/// `timestamp (3) without time zone` gives (`timestamp without time zone`, [3]).
+/// `timestamp (3) without time zone` gives (`timestamp without time zone`, `[3]`).
 fn split_arguments(name: &str) -> Option<(String, Vec<i64>)> {
     let mut arguments = Vec::new();
     let mut base = name.to_owned();

@@ -47,7 +47,12 @@ fn root() -> PathBuf {
 /// Runs cargo in the root; its output goes to the terminal.
 fn cargo(args: &[&str], variables: &[(&str, &str)]) -> Result<()> {
     println!("$ cargo {}", args.join(" "));
-    let status = Command::new(env!("CARGO")).args(args).envs(variables.iter().copied()).current_dir(root()).status();
+    let mut command = Command::new(env!("CARGO"));
+    // What cargo tells this program about itself is not for the builds that it starts: build scripts that look at it (ring's) would run again
+    // with every change between `cargo xtask` and plain `cargo`.
+    let own = std::env::vars().map(|(name, _)| name).filter(|n| n.starts_with("CARGO_PKG_") || n.starts_with("CARGO_MANIFEST_"));
+    own.for_each(|name| drop(command.env_remove(name)));
+    let status = command.args(args).envs(variables.iter().copied()).current_dir(root()).status();
     let status = status.context("cannot start cargo")?;
     if !status.success() {
         bail!("cargo {} failed", args.join(" "));
@@ -74,8 +79,6 @@ fn fix() -> Result<()> {
 
 /// All tests. nextest where it is installed (one process per test), else the built-in runner.
 fn test(variables: &[(&str, &str)]) -> Result<()> {
-    // The end-to-end tests run the binary, so it must be there first.
-    cargo(&["build", "--release", "--workspace"], &[])?;
     let nextest = Command::new(env!("CARGO")).args(["nextest", "--version"]).output().is_ok_and(|o| o.status.success());
     if nextest {
         cargo(&["nextest", "run", "--release", "--workspace", "--no-fail-fast"], variables)

@@ -45,7 +45,7 @@ pub(crate) struct ColumnTree {
     pub generated: Option<ast::Expr>,
 }
 
-/// CREATE [MATERIALIZED] VIEW.
+/// CREATE \[MATERIALIZED\] VIEW.
 #[derive(Clone, Debug)]
 pub(crate) struct CreateViewTree {
     pub materialized: bool,

@@ -4,8 +4,8 @@ use super::plan::{Dist, Op, StreamPlan, column_expr};
 use super::table::source_plan;
 use crate::encode::encode_expr;
 use arrow::datatypes::Field;
-use datafusion::common::DFSchema;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::logical_expr::{Distinct, Expr as Logical, LogicalPlan, Projection, TableScan, Volatility};
 use eddyline_expr::bound::RelationSource;
 use eddyline_expr::errors::from_datafusion;
@@ -25,6 +25,9 @@ impl Lower<'_> {
         match plan {
             LogicalPlan::TableScan(scan) => self.scan(scan, need_key),
             LogicalPlan::SubqueryAlias(alias) => self.lower(&alias.input, need_key),
+            LogicalPlan::Filter(filter) if matches!(filter.predicate, Logical::Literal(ScalarValue::Boolean(Some(true)), _)) => {
+                self.lower(&filter.input, need_key)
+            }
             LogicalPlan::Filter(filter) => {
                 let input = self.lower(&filter.input, need_key)?;
                 let predicate = expression(&filter.predicate, filter.input.schema())?;
