@@ -21,7 +21,7 @@ pub struct Server {
 /// The program under test.
 pub fn program() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_eddyline"));
-    for (name, _) in std::env::vars().filter(|(n, _)| n.starts_with("EDDYLINE_") && n != "EDDYLINE_NIGHTLY") {
+    for (name, _) in std::env::vars().filter(|(n, _)| n.starts_with("EDDYLINE_")) {
         command.env_remove(name);
     }
     command
