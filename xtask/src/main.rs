@@ -51,7 +51,9 @@ fn cargo(args: &[&str], variables: &[(&str, &str)]) -> Result<()> {
     // What cargo tells this program about itself is not for the builds that it starts: build scripts that look at it (ring's) would run again
     // with every change between `cargo xtask` and plain `cargo`.
     let own = std::env::vars().map(|(name, _)| name).filter(|n| n.starts_with("CARGO_PKG_") || n.starts_with("CARGO_MANIFEST_"));
-    own.for_each(|name| drop(command.env_remove(name)));
+    for name in own {
+        command.env_remove(name);
+    }
     let status = command.args(args).envs(variables.iter().copied()).current_dir(root()).status();
     let status = status.context("cannot start cargo")?;
     if !status.success() {
